@@ -108,8 +108,8 @@ class Invocations:
         self._most = most
         self._calls: list[_Call] = []
         self._numbers = itertools.count()
+        # In how many seconds the next timer is due.
         self.seconds_to_due: Callable[[], float | None] = lambda: None
-        """In how many seconds the next timer is due."""
         self._mover_at = 0.0
         self._threads = self._free = 0
         self._running: Counter[str] = Counter()

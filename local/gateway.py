@@ -37,8 +37,8 @@ _HEADERS = {
 }
 _LATER = {"Retry-After": "1"}
 
+# Status, headers, body.
 Answer = tuple[int, dict[str, str], bytes]
-"""Status, headers, body."""
 
 
 @dataclass

@@ -16,6 +16,7 @@ from .calls import CONSUMER, Call, Context
 if TYPE_CHECKING:
     from ..domain.topic import Consumer
 
+# Handlers of what is done for each message: its trace says who it was.
 TRAFFIC = frozenset(
     {
         *("produce", "produce_batch", "publish", "prepare", "commit", "roll_back"),
@@ -25,7 +26,6 @@ TRAFFIC = frozenset(
         "preview_schedule",  # which changes nothing
     }
 )
-"""Handlers of what is done for each message: its trace says who it was."""
 
 _OBJECT_CHARS = 300
 

@@ -97,8 +97,8 @@ class Reach(Enum):
 
 
 BY_PRODUCERS: Any = {"scopes": SEND, "reach": Reach.GROUPS}
+# The query of every list.
 PAGED = ("limit", "page_token")
-"""The query of every list."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -126,8 +126,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 CALLS: list[Call] = []
+# The header by which handlers see the request's Accept; Chalice takes that one for itself.
 ACCEPTED = "x-accepted"
-"""The header by which handlers see the request's Accept; Chalice takes that one for itself."""
 
 
 def call(method: str, path: str, **fields: Any) -> Callable[[Handler], Handler]:

@@ -64,11 +64,11 @@ def root(context: Context) -> Response[dict[str, str]]:
     return Response(links, 303, {"Location": links["console" if is_browser else "openapi"]})
 
 
+# What belongs to the pages: no part of the interface, so not in its document.
 FILES = [
     Call("GET", "/", root, ()),
     Call("GET", f"/docs/{_SCRIPT}", script, ()),
 ]
-"""What belongs to the pages: no part of the interface, so not in its document."""
 
 
 def of(document: dict[str, Any]) -> bytes:

@@ -55,8 +55,8 @@ def either(*alternatives: Sequence[str]) -> Meta:
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Count = Annotated[int, Meta(ge=0)]
 Base64 = Annotated[str, Meta(extra_json_schema={"contentEncoding": "base64"})]
+# Of a delivery; CANCELLED with its message.
 Status = Annotated[str, one_of("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED")]
-"""Of a delivery; CANCELLED with its message."""
 MessageStatus = Annotated[
     str, one_of("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "DELAYED", "PREPARED", "CANCELLED")
 ]
@@ -66,8 +66,8 @@ class NoBody(Struct, forbid_unknown_fields=True):
     """No fields: `{}` or no body."""
 
 
+# A process that works under a consumer's name.
 Instance = Annotated[str, Meta(min_length=1, max_length=lim.MAX_INSTANCE_CHARS)]
-"""A process that works under a consumer's name."""
 
 
 class RotateBody(Struct, forbid_unknown_fields=True):

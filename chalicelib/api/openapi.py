@@ -28,6 +28,7 @@ _TEXTS = (
     *("state", "status", "tag", "token", "topic", "window"),
     *("headrace-dedup-id", "headrace-key", "headrace-ordering-key", "headrace-tag"),
 )
+# What a parameter of a query or header holds: of every one that a call takes.
 _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(_TEXTS, _TEXT),
     **dict.fromkeys(("from", "since", "to", "until", "headrace-sent-at"), _TIME),
@@ -44,7 +45,7 @@ _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "headrace-request": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     "headrace-resend": {"type": "integer", "minimum": 0, "maximum": lim.MAX_RESEND_SECONDS},
 }
-"""What a parameter of a query or header holds: of every one that a call takes."""
+# Examples of what stands in paths.
 _SHOWN = {
     "topic": "orders",
     "group": "mailer",
@@ -54,12 +55,11 @@ _SHOWN = {
     "id": "ggpf5z1w52mh-3-0",
     "job": "order-188",
 }
-"""Examples of what stands in paths."""
+# The beginnings of answers that are too long for an example.
 _DOCUMENTS: dict[str, Any] = {
     "openapi_document": {"openapi": "3.1.0", "info": {"title": "Headrace"}, "paths": {}},
     "docs": "<!doctype html>",
 }
-"""The beginnings of answers that are too long for an example."""
 _NEVER_EMPTY = ("MessageBody", "AmendBody")  # of several optional fields one must be given
 _LOCAL = {"url": "http://127.0.0.1:8700", "description": "`make run`"}
 _INTRODUCTION = """Headrace is a message queue over HTTP. Each call has a token: `Authorization: Bearer <token>`.

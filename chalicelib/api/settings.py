@@ -236,6 +236,7 @@ def retry_view(retry: ladder.Retry) -> RetryView:
     return body
 
 
+# How settings are shown that answers show otherwise than the code has them.
 _SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "retry": lambda retry: retry_view(retry) if retry else None,
     **dict.fromkeys(
@@ -244,4 +245,3 @@ _SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "begin": lambda begin: at(int(begin[1:])) if begin.startswith("@") else begin,
     "tags": lambda tags: " || ".join(tags) if tags is not None else "*",
 }
-"""How settings are shown that answers show otherwise than the code has them."""

@@ -23,8 +23,8 @@ _LONG = frozenset({"body", "patch", "headers"})
 _TICKS = {"create_token": ("scope_produce", "scope_consume", "scope_admin")}
 _MOST_TYPED_BYTES = 1_000_000  # encoded; to sign in sends it encoded twice, and a function takes about 4.4 MB
 _STEP = re.compile(r"\w+")
+# Fields of a form that is shown again: the first try's name, and when it may have begun.
 _RESEND_FIELDS = frozenset({"request", "since_ms"})
-"""Fields of a form that is shown again: the first try's name, and when it may have begun."""
 _LONGEST_MS = 30_000  # of a try: the gateway ends it after 29 s
 
 

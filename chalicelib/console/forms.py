@@ -25,27 +25,27 @@ from . import actions
 from .visit import query_text
 
 Fields = Mapping[str, str]
+# Actions that another one undoes.
 UNDONE_BY = {
     "pause_group": "resume_group",
     "resume_group": "pause_group",
     "pause_schedule": "resume_schedule",
     "resume_schedule": "pause_schedule",
 }
-"""Actions that another one undoes."""
 TOPIC_ROWS = tuple(row for row in rows_of(TopicSettings) if row.label)
+# The settings that the console shows as one field each.
 GROUP_ROWS = tuple(row for row in rows_of(GroupSettings) if row.label)
-"""The settings that the console shows as one field each."""
 LABELS = {row.name: row.label for row in (*TOPIC_ROWS, *GROUP_ROWS) if row.name != "mode"}
 _MOST_DIGITS = 32
 _ZONE = r"(?:Z|[+-]\d\d:\d\d)\Z"
 _NUMBER = re.compile(r"-?([0-9]{1,32}|[0-9]{0,32}\.[0-9]{1,32})(e[+-]?[0-9]{1,3})?\Z")
 _RETRY_NUMBERS = ("max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
+# The fields of a retry policy, which is one thing.
 RETRY = frozenset({"ladder", *_RETRY_NUMBERS})
-"""The fields of a retry policy, which is one thing."""
 _WITH_BODY = ".include_body"
 _WHOLE = (RETRY, *({row.name, row.name + _WITH_BODY} for row in GROUP_ROWS if row.given is Destination))
+# Before the name of a field: a hidden one with what the page showed in it.
 WAS = "was."
-"""Before the name of a field: a hidden one with what the page showed in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,17 +294,18 @@ def preview(fields: Fields) -> dict[str, Any]:
     return {"message": message, "dry_run": True} | _given_texts(fields, "transform")
 
 
+# Without these fields the call would be for all.
 _NEVER_WITHOUT = {"change_delayed": ("ids",), "merge_dead_letters": ("ids",), "recheck": ("topic",)}
-"""Without these fields the call would be for all."""
+# The name that a person types to confirm.
 _TYPED = {
     **dict.fromkeys(("delete_topic", "purge_topic"), "topic"),
     **dict.fromkeys(("delete_group", "purge_group", "delete_dead_letters"), "group"),
 }
-"""The name that a person types to confirm."""
 _IN_QUERY = ("confirm", "group", "consumer")
 _JSON = ("body", "patch")
 _NUMBERS = ("limit", "rate", "shard", "attempts_left", "expires_in_days", "rate_limit")
 _FLAGS = ("cancel", "dry_run")
+# How fields are read that a body has as something else than text.
 _OTHERS: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(
         ("ids", "topics", "groups", "jobs", "types"), lambda text: text.replace(",", " ").split()
@@ -313,7 +314,7 @@ _OTHERS: Mapping[str, Callable[[str], Any]] = {
     "headers": _headers,
     "reject_statuses": _statuses,
 }
-"""How fields are read that a body has as something else than text."""
+# Bodies that have not simply the fields of the form.
 _BODIES: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
     "put_topic": _topic,
     "put_group": _group,
@@ -325,7 +326,6 @@ _BODIES: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
     "move_clock": _clock,
     **dict.fromkeys(("redrive", "delete_dead_letters", "retry_many", "recheck"), _many),
 }
-"""Bodies that have not simply the fields of the form."""
 ACTIONS = frozenset(
     (
         *_BODIES,

@@ -17,8 +17,8 @@ from .forms import LABELS, UNDONE_BY
 from .visit import MOST_READ_UNITS, Page, Visit, query_text
 
 _NEWS = ("did", "n", "of", "next", "rate", "seen", "ticket")
+# Fields of a query that tell of an action, and where a list goes on.
 _POSITIONS = ("after", "before", "page")
-"""Fields of a query that tell of an action, and where a list goes on."""
 
 
 @cache

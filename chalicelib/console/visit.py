@@ -18,8 +18,8 @@ from .session import Session
 ROOT = "console"
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _PLACE = re.compile(rf"(?:{_PART}(?:/{_PART})*)?(?:\?[A-Za-z0-9._~%&=+:*-]*)?\Z")
+# What a page may cost: those that read on and on stop before it.
 MOST_READ_UNITS = 20
-"""What a page may cost: those that read on and on stop before it."""
 _TOPICS = "console-topics"
 _READERS = {"consume", "admin"}
 
@@ -60,26 +60,28 @@ def query_text(query: Mapping[str, object]) -> str:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Visit:
-    """One request as a page's handler sees it."""
+    """One request as a page's handler sees it.
+
+    `base`: where the service is, as curl needs it.
+    `params`: what stands in the path.
+    `source`: the visitor's address.
+    `named`: the topic and the group that the path names, once they are read: each template has them.
+    """
 
     deps: Deps
     method: str
     links: Links
     base: str
-    """Where the service is, as curl needs it."""
     headers: Mapping[str, str]
     params: Mapping[str, str]
-    """What stands in the path."""
     query: Mapping[str, str]
     form: Mapping[str, str]
     units: Units
     request_id: str
     secure: bool
     source: str
-    """The visitor's address."""
     signed_in: Session | None = None
     named: dict[str, Topic | Group] = field(default_factory=dict)
-    """The topic and the group that the path names, once they are read: each template has them."""
 
     @property
     def session(self) -> Session:

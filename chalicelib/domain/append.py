@@ -22,7 +22,10 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class DedupEntry:
-    """Remembers a dedup id with what it was used for, until `ends_ms`; written in one transaction with the segment."""
+    """Remembers a dedup id with what it was used for, until `ends_ms`; written in one transaction with the segment.
+
+    `instead_of`: the message whose entry it replaces; None: no message has the id.
+    """
 
     topic_uid: str
     dedup_id: str
@@ -31,7 +34,6 @@ class DedupEntry:
     accepted_ms: int
     ends_ms: int
     instead_of: str | None = None
-    """The message whose entry it replaces; None: no message has the id."""
 
     @property
     def expires_s(self) -> int:
@@ -39,8 +41,8 @@ class DedupEntry:
         return -(-self.ends_ms // 1000)
 
 
+# The timer of a message that takes another's place, and the entry with which it takes over its dedup id.
 Successor = tuple[Timer, DedupEntry]
-"""The timer of a message that takes another's place, and the entry with which it takes over its dedup id."""
 
 
 @dataclass(frozen=True, slots=True)

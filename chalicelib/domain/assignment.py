@@ -14,8 +14,8 @@ from .topic import Consumer, ConsumerState, Group
 
 _IDLE_AFTER_MS = 3 * MINUTE_MS  # since the last receive of a consumer that holds back a shard
 _MOST_AHEAD_MS = MINUTE_MS  # by how much the clock that noted a sign of life may be ahead of ours
+# In place of a strategy: every member has all shards.
 EVERYONE = "broadcast"
-"""In place of a strategy: every member has all shards."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,8 +86,8 @@ RULES: Mapping[Kind, Rule] = {
     ),
 }
 OF_DESTINATIONS = (Kind.DESTINATION_GONE, Kind.REFUSED)
+# What a look at a topic does not find.
 OF_OTHERS = (Kind.BACKLOG, *OF_DESTINATIONS)
-"""What a look at a topic does not find."""
 _PRESENT_MS = HOUR_MS  # after its last sign of life a pull consumer counts as present for so long
 MOST = 100  # states of one topic that are noted
 

@@ -17,13 +17,15 @@ from .times import DAY_MS, HOUR_MS, MINUTE_MS
 @dataclass(frozen=True, slots=True)
 class GroupReading:
     """How many messages a group has settled, its backlog, and how many retries its lane has delivered. (A SERIAL
-    group's failures wait in place and use no lane.)"""
+    group's failures wait in place and use no lane.)
+
+    `by_shard`: the backlog's parts by shard; empty where they are not known.
+    """
 
     settled: int
     backlog: int
     retried: int = 0
     by_shard: tuple[int, ...] = field(default=(), compare=False)
-    """The backlog's parts by shard; empty where they are not known."""
 
     def backlog_of(self, shard: int) -> int | None:
         """The backlog in one shard; None: not known. A shard that the topic got later had none."""
@@ -62,11 +64,11 @@ class Level:
 HOURS = Level("h", HOUR_MS, 8 * DAY_MS)
 TENS = Level("t", 10 * MINUTE_MS, 26 * HOUR_MS)
 MINUTES = Level("m", MINUTE_MS, 3 * HOUR_MS)
+# The coarsest first. A reading is stored once: with the first level that has none yet for this hour, ten minutes, or
+# minute.
 LEVELS = (HOURS, TENS, MINUTES)
+# Used instead of a topic's uid: the sum of all topics, as one group without a name. Kept with HOURS.
 STAGE = "stage"
-"""Used instead of a topic's uid: the sum of all topics, as one group without a name. Kept with HOURS."""
-"""The coarsest first. A reading is stored once: with the first level that has none yet for this hour, ten minutes, or
-minute."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,13 @@ from .timer import ANY, Schedule, Timer, TimerKind, retry_id
 from .times import rfc3339
 from .topic import Group, Topic
 
+# The message was made here, about this group (`topic/group`), or a state (`/`). It starts no destination, wherever a
+# retry, a redrive or a replay takes it.
 ABOUT_HEADER = "headrace-about"
-"""The message was made here, about this group (`topic/group`), or a state (`/`). It starts no destination, wherever a
-retry, a redrive or a replay takes it."""
 _ROW_BYTES = 250_000
 MESSAGE_DEAD = "headrace.message.dead"
 SCHEDULE_MISSED = "headrace.schedule.missed"
+# The types of the events when a state that needs a person begins, and when it ends.
 OF_STATE: Mapping[Kind, tuple[str, str | None]] = {
     Kind.DISABLED: ("headrace.consumer.disabled", None),
     Kind.PENDING: ("headrace.consumer.pending", None),
@@ -35,7 +36,6 @@ OF_STATE: Mapping[Kind, tuple[str, str | None]] = {
     Kind.UNDECIDED: ("headrace.transaction.undecided", None),
     Kind.BACKLOG: ("headrace.backlog.over", "headrace.backlog.under"),
 }
-"""The types of the events when a state that needs a person begins, and when it ends."""
 _OF_STATES = (name for names in OF_STATE.values() for name in names if name)
 TYPES = (MESSAGE_DEAD, *_OF_STATES, SCHEDULE_MISSED)
 

@@ -137,8 +137,8 @@ def retry_id(group_uid: str, consumer_uid: str, shard: int, offset: int, attempt
     return f"{group_uid}.{consumer_uid}.{shard}.{offset}.{attempts}"
 
 
+# When the timer of a schedule that has no next time is due: in the year 2286.
 PARKED_MS = 9_999_999_999_999
-"""When the timer of a schedule that has no next time is due: in the year 2286."""
 MISSED_MS = 2 * MINUTE_MS
 MOST_MISSED = 1_000
 _HORIZON_MS = 8 * 366 * DAY_MS  # a cron expression that has no time in it has none

@@ -23,14 +23,14 @@ from .times import DAY_MS
 
 _ID_CHARS = 128
 _FORMER_INSTANCES = 8
+# The beginning of a caller's id without a token.
 IAM = "iam:"
-"""The beginning of a caller's id without a token."""
 EARLIEST = "earliest"
 LATEST = "latest"
+# The end of a pause that a person ends.
 FOR_EVER_MS = 1 << 62
-"""The end of a pause that a person ends."""
+# EARLIEST, LATEST, "@<ms>" for a time, or an offset.
 Where = str | int
-"""EARLIEST, LATEST, "@<ms>" for a time, or an offset."""
 
 
 class ConsumerKind(StrEnum):

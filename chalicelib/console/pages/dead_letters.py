@@ -28,8 +28,8 @@ _ROWS = 20
 _PAGE = 100
 _LEFT = 7  # so much is left, when another page of rows is read
 _FEW = 10
+# So long a page counts that was asked to count all.
 LONGEST_MS = 10_000
-"""So long a page counts that was asked to count all."""
 _MOST_COUNTED = 1_000
 _MOST_ERROR_CHARS = 200
 _PURPOSE = "console-letters:"
@@ -40,10 +40,10 @@ _MOST_LINES = 1_000
 _MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
 _LINES_AT_ONCE = 50
 _BODY = frozenset({"body", "body_base64", "undecodable"})
+# A number, UUID or hash in an error: errors that differ in it alone have one cause.
 _ID = re.compile(r"\b[0-9a-fA-F-]*\d[0-9a-fA-F-]{3,}\b")
-"""A number, UUID or hash in an error: errors that differ in it alone have one cause."""
+# What is shown in its place.
 _ANY = "…"
-"""What is shown in its place."""
 
 
 def dead_letters(visit: Visit) -> Shown:
@@ -316,8 +316,8 @@ class DiffLine:
     text: str
 
 
+# Lines that are not shown.
 _CUT = DiffLine(" ", "…")
-"""Lines that are not shown."""
 
 
 def diff(before: str, after: str) -> list[DiffLine]:

@@ -20,8 +20,8 @@ from .. import actions, corrections, forms
 from ..visit import Page, SeeOther, Shown, Visit
 from .message import is_cut
 
+# What a call answers once and never again.
 _SECRETS = ("secret", "token")
-"""What a call answers once and never again."""
 Fields = Mapping[str, str]
 
 

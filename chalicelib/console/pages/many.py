@@ -22,8 +22,8 @@ _FEW = 10
 _PAGE = 100
 _MOST = 10_000
 _LETTERS = ("redrive", "delete_dead_letters")
+# The last part of the page that lists what an action is on.
 _LISTS = {**dict.fromkeys(_LETTERS, ("dead-letters",)), "recheck": ("transactions",)}
-"""The last part of the page that lists what an action is on."""
 _PURGES = ("purge_group", "purge_topic")
 _OF_GROUP = (*_LETTERS, "retry_many", "purge_group")
 _OF_TOPIC = ("recheck", "purge_topic")

@@ -13,11 +13,11 @@ from ...domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from ..visit import Page, Shown, Visit
 
 _SIX_HOURS_MS = 6 * HOUR_MS
+# How often each comes.
 _JOBS = {
     **dict.fromkeys(("sweep", "assign", "watch"), MINUTE_MS),
     **dict.fromkeys(("checkpoint", "expire"), _SIX_HOURS_MS),
 }
-"""How often each comes."""
 _TWO_DAYS = 48
 
 

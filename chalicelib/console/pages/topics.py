@@ -104,7 +104,10 @@ class Bar:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Lane:
-    """One group's (in a broadcast: one consumer's) way through a shard."""
+    """One group's (in a broadcast: one consumer's) way through a shard.
+
+    `failed`: of those that have left it, so many are known to have failed.
+    """
 
     group: str
     consumer: str | None
@@ -112,7 +115,6 @@ class Lane:
     next: int
     backlog: int
     failed: int
-    """Of those that have left it, so many are known to have failed."""
     bars: Sequence[Bar]
     next_x: float
 
