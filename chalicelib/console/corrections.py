@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from ..api.parse import REQUEST, RESEND
@@ -28,8 +29,7 @@ _RESEND_FIELDS = frozenset({"request", "since_ms"})
 _LONGEST_MS = 30_000  # of a try: the gateway ends it after 29 s
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """A field that a person fills in or ticks."""
 
     name: str
@@ -39,8 +39,7 @@ class Field:
     is_tick: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
+class Correction(NamedTuple):
     """What was typed, and what the form says beside it. `may_be_done`: the outcome is unknown, and sent again it may
     be done twice."""
 

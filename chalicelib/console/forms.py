@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -48,8 +47,7 @@ _WHOLE = (RETRY, *({row.name, row.name + _WITH_BODY} for row in GROUP_ROWS if ro
 WAS = "was."
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """A action, and the page to show when it is done."""
 
     action: actions.Action

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ..domain.errors import Forbidden
@@ -24,8 +24,7 @@ _TOPICS = "console-topics"
 _READERS = {"consume", "admin"}
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
+class Links(NamedTuple):
     """Links from the page at `path`, which begins with `/`."""
 
     path: str
@@ -161,8 +160,7 @@ class Page:
     begun: tuple[Session, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SeeOther:
+class SeeOther(NamedTuple):
     """Another page, after something was done (or undone)."""
 
     to: str

@@ -14,10 +14,9 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse, IncompleteRead
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ..domain.limits import MAX_REPLY_BYTES, MAX_REPLY_HEADER_BYTES
 
@@ -52,8 +51,7 @@ class Deadline:
         return round((self._monotonic() - self._began) * 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """An answer with any status. `body` is cut at 64 KB; header names are lower case."""
 
     status: int

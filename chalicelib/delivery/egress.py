@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
+from typing import NamedTuple
 
 from . import connections as net
 from .addresses import UNUSABLE, Rules, Target, parse_url
@@ -30,8 +31,7 @@ _REGISTRATION_SECONDS = 5.0
 _STALE_MS = 1000  # who was silent for longer before a reset may have been at work on the request
 
 
-@dataclass(frozen=True, slots=True)
-class Unreached:
+class Unreached(NamedTuple):
     """No answer, and why, in words that may be shown."""
 
     detail: str

@@ -10,8 +10,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -30,8 +29,7 @@ _PLAIN = "".join(char for char in _PRINTABLE if char not in ' "%')  # CloudEvent
 _ALL_PLAIN = re.compile(f"[{re.escape(_PLAIN)}]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(NamedTuple):
     """A request: what is signed as its id, its headers (without the signature) and its body."""
 
     id: str

@@ -1,8 +1,7 @@
 """The audit trail."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
 
 from ...domain.audit import AuditEntry
 from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
@@ -38,8 +37,7 @@ class AuditView(TypedDict):
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class AuditFilter:
+class AuditFilter(NamedTuple):
     """Which entries: of this topic, by this token, at `from_ms` or later and before `to_ms`."""
 
     from_ms: int

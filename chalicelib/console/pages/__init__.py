@@ -7,9 +7,8 @@ A module is imported with the first visit of its page: a function that starts im
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..visit import Shown, Visit
@@ -21,8 +20,7 @@ _LETTERS = f"{_GROUP}/dead-letters"
 _CONSUMER = f"{_GROUP}/consumers/{{consumer}}"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A path of the console, and its handler as `module.function`. `open`: without a session."""
 
     method: str

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import chain, islice, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -274,8 +274,7 @@ class Cause:
         return {name: text for name, text in (("reason", self.reason), ("error", part)) if text}
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(NamedTuple):
     """How many failures there are (`is_whole`: no more than that), their causes, the most frequent first, and the first
     of them."""
 
@@ -308,8 +307,7 @@ def tally(failures: Iterable[Failure | None]) -> Tally:
     return Tally(number, is_whole, sorted(by_cause.values(), key=lambda cause: -cause.number), first)
 
 
-@dataclass(frozen=True, slots=True)
-class DiffLine:
+class DiffLine(NamedTuple):
     """A line that stays (" "), goes ("-") or comes ("+")."""
 
     sign: str

@@ -4,9 +4,8 @@ for the decision of a transaction."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...api.parse import whole_number
 from ...domain.timer import due_ms_of
@@ -112,8 +111,7 @@ def transactions(visit: Visit) -> Shown:
     return Page("transactions.html", {"rows": rows, "following": visit.signed(purpose, last)})
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """An hour. `shade` is 0 where nothing is due, else 1 to 4."""
 
     at_ms: int
@@ -122,8 +120,7 @@ class Cell:
     shade: int
 
 
-@dataclass(frozen=True, slots=True)
-class HeatMap:
+class HeatMap(NamedTuple):
     """Rows of 24 hours, UTC, from today on; how much is due behind them."""
 
     days: Sequence[Sequence[Cell]]

@@ -7,8 +7,7 @@ what is to come on the right, in a scale of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -167,8 +166,7 @@ def place(visit: Visit) -> Shown:
     raise NotFound("MESSAGE_NOT_FOUND", "There is no message at this place: it has expired, perhaps.")
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """A piece of a lane, in thousandths of its width."""
 
     kind: str
@@ -178,16 +176,14 @@ class Mark:
     at_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """A group's lane; the message's own where there is no group."""
 
     group: str | None
     marks: Sequence[Mark]
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class TimeLine:
+class TimeLine(NamedTuple):
     """The lanes, and the times at the ends of the scale."""
 
     lanes: Sequence[Lane]
@@ -197,8 +193,7 @@ class TimeLine:
     coming: Mapping[str, Sequence[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
+class _Scale(NamedTuple):
     start_ms: int
     past_ms: int
     end_ms: int | None

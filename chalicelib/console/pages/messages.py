@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -112,8 +112,7 @@ def _seen(text: str) -> tuple[int, dict[int, int]]:
     return whole_number(skipped, 15) or 0, ends
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """What a list is limited to. `filters` have the tag, the shard and the times; status and group are compared with
     the survey, which costs no more reads."""
 
@@ -269,8 +268,7 @@ def _newest_first(
     return messages, next_offsets or None
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A message in a list. `statuses` by group, as far as they were looked at."""
 
     message: Message

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...api.parse import whole_number
 from ...domain.cursor import Cursor
@@ -89,8 +88,7 @@ def topic_settings(visit: Visit) -> Shown:
     return Page("topic_settings.html", {"rows": forms.TOPIC_ROWS, "fields": fields, "survey": survey})
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Bar:
+class Bar(NamedTuple):
     """A piece of a lane, in thousandths of its width. `low` and `high` are its offsets, both inclusive."""
 
     kind: str
@@ -102,8 +100,7 @@ class Bar:
     until_ms: int | None = None
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """One group's (in a broadcast: one consumer's) way through a shard.
 
     `failed`: of those that have left it, so many are known to have failed.
@@ -124,8 +121,7 @@ class Lane:
         return all(bar.kind != "unread" for bar in self.bars)
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class ShardStrip:
+class ShardStrip(NamedTuple):
     """One shard. `older` messages are kept left of what is shown."""
 
     extent: Extent
@@ -139,8 +135,7 @@ class ShardStrip:
         return self.extent.tail + 1 - self.extent.first
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
+class _Scale(NamedTuple):
     low: int
     high: int
 
