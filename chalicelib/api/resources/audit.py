@@ -66,7 +66,8 @@ def list_audit(context: Context) -> Response[lists.Page[AuditView]]:
     entries, next_start = newest_first(
         trail, selection, before, limit, may_go_on=lambda looks: looks < MAX_AUDIT_LOOKS
     )
-    return Response(lists.page(context, purpose, [audit_view(entry) for entry in entries], next_start))
+    views = [shown(AuditView, each, token={"id": each.token_id, "name": each.token_name}) for each in entries]
+    return Response(lists.page(context, purpose, views, next_start))
 
 
 def filter_of(query: Mapping[str, str], now_ms: int) -> AuditFilter:
@@ -81,11 +82,6 @@ def filter_of(query: Mapping[str, str], now_ms: int) -> AuditFilter:
         query.get("topic"),
         query.get("token"),
     )
-
-
-def audit_view(entry: AuditEntry) -> AuditView:
-    """An entry of the audit trail."""
-    return shown(AuditView, entry, token={"id": entry.token_id, "name": entry.token_name})
 
 
 def newest_first(

@@ -317,21 +317,10 @@ def delete_consumer(context: Context) -> Response[None]:
 
 
 def _view(context: Context, member: "Membership") -> MemberView:
-    body = member_view(member, context.now_ms)
+    """A consumer, its rank, and its shards. Only an admin sees more of its URL than the host."""
+    body = shown(MemberView, member, **_consumer_view(member.consumer, context.now_ms))
     is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
-    return body if is_admin else masked(body)
-
-
-def member_view(membership: "Membership", now_ms: int) -> MemberView:
-    """A consumer, its rank, and its shards."""
-    return shown(MemberView, membership, **_consumer_view(membership.consumer, now_ms))
-
-
-def masked(member: MemberView) -> MemberView:
-    """The view with its URL cut after the host: the path and query may contain a secret."""
-    if "url" not in member:
-        return member
-    return {**member, "url": without_path(member["url"])}
+    return body if is_admin or "url" not in body else {**body, "url": without_path(body["url"])}
 
 
 def without_path(url: str) -> str:

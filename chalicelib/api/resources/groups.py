@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from ...domain import attention
 from ...domain import limits as lim
 from ...domain.errors import Forbidden, NotFound, Refused
-from ...domain.meter import Bucket, GroupBucket, Window
+from ...domain.meter import GroupBucket
 from ...domain.ranges import total
 from ...domain.settings import Destination
 from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, Where
@@ -200,7 +200,12 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
     topic, group = context.group()
     deps = context.deps
     buckets = deps.rate_charts.of(topic, window, deps.surveyor.reading(topic, group), only=group)
-    return Response(group_rates_view(topic, group, window, buckets))
+    known = [(bucket.from_ms, bucket.groups[group.name]) for bucket in buckets if group.name in bucket.groups]
+    points: list[GroupRatePoint] = [
+        {"at": at(ms), **group_rates(rates), "backlog_by_shard": list(rates.by_shard)} for ms, rates in known
+    ]
+    own = {"topic": topic.name, "group": group.name, "bucket_seconds": window.bucket_ms // 1_000}
+    return Response(shown(GroupRatesView, None, **own, points=points))
 
 
 @call("GET", f"{TOPIC}/groups", scopes=ANY, query=PAGED)
@@ -288,32 +293,25 @@ def get_assignment(context: Context) -> Response[AssignmentView]:
     topic, group = context.group()
     assignment = context.deps.assignments.current(topic, group)
     consumers = context.deps.catalog.consumers(topic, group)
-    now_ms = context.now_ms
-    return Response(assignment_view(topic, assignment, consumers, now_ms))
+    return Response(assignment_view(topic, assignment, consumers, context.now_ms))
 
 
 def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:
     survey = context.deps.surveyor.exact_group(topic, group)
     assignment = context.deps.assignments.current(topic, group)
     names = context.deps.catalog.consumer_names(topic, group)
-    return group_detail(topic, survey, names, shard_owners(topic, assignment, names))
-
-
-def group_summary(topic: Topic, survey: "GroupSurvey") -> GroupSummary:
-    """A group's settings and its counts."""
-    return {**settings.group_view(topic, survey.group, survey.at_ms), **group_counts(survey)}
-
-
-def group_detail(
-    topic: Topic, survey: "GroupSurvey", names: Mapping[str, str], owners: Sequence[str | None]
-) -> GroupDetail:
-    """A group's settings, counts and shards. `names` maps consumer uids to names, `owners` has one for each shard."""
+    owners = shard_owners(topic, assignment, names)
     shards = [_shard(each, names, owners[each.key.shard.shard]) for each in survey.shards]
     stopped = [
         shown(StoppedConsumer, state, state=state.kind, why=attention.why(consumer, state))
         for consumer, state in survey.stopped
     ]
     return {**group_summary(topic, survey), "stopped_consumers": stopped, "shards": shards}
+
+
+def group_summary(topic: Topic, survey: "GroupSurvey") -> GroupSummary:
+    """A group's settings and its counts."""
+    return {**settings.group_view(topic, survey.group, survey.at_ms), **group_counts(survey)}
 
 
 def group_counts(survey: "GroupSurvey") -> GroupCounts:
@@ -350,33 +348,10 @@ def _lease(lease: "Lease", names: Mapping[str, str]) -> LeaseView:
     }
 
 
-def group_rates_view(
-    topic: "Topic", group: "Group", window: Window, buckets: Sequence[Bucket]
-) -> GroupRatesView:
-    """The buckets in which something is known of the group."""
-    return {
-        "topic": topic.name,
-        "group": group.name,
-        "bucket_seconds": window.bucket_ms // 1_000,
-        "points": [
-            {
-                "at": at(bucket.from_ms),
-                **group_rates(bucket.groups[group.name]),
-                "backlog_by_shard": list(bucket.groups[group.name].by_shard),
-            }
-            for bucket in buckets
-            if group.name in bucket.groups
-        ],
-    }
-
-
 def group_rates(rates: GroupBucket) -> GroupRates:
     """A group's rates in a bucket."""
-    return {
-        "settled_per_second": rounded(rates.settled),
-        "retried_per_second": rounded(rates.retried),
-        "backlog": rates.backlog,
-    }
+    settled, retried = rounded(rates.settled), rounded(rates.retried)
+    return {"settled_per_second": settled, "retried_per_second": retried, "backlog": rates.backlog}
 
 
 def rounded(rate: float | None) -> float | None:

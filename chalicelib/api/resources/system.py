@@ -91,7 +91,9 @@ def preview_ladder(context: Context) -> Response[LadderView]:
         raise NotFound("LADDER_NOT_FOUND", f"There is no such ladder. Ladders: {', '.join(names)}.")
     attempts = ladder.default_attempts(name)
     retry = replace(ladder.Retry(attempts, name), **_numbers(context.query))
-    return Response(ladder_view(name, retry))
+    steps, waits = list(ladder.steps(retry)), list(ladder.waits(retry))
+    sums = {"sum_seconds": sum(steps), "waits_sum_seconds": sum(waits)}
+    return Response(shown(LadderView, retry, **sums, steps_seconds=steps, waits_seconds=waits))
 
 
 def _numbers(query: Mapping[str, str]) -> dict[str, Any]:
@@ -179,16 +181,3 @@ def docs(context: Context) -> Response[bytes]:
     from .. import docs_page, openapi
 
     return Response(docs_page.of(openapi.document()), headers=docs_page.HEADERS)
-
-
-def ladder_view(name: str, retry: ladder.Retry) -> LadderView:
-    """A ladder's steps and waits."""
-    steps, waits = ladder.steps(retry), ladder.waits(retry)
-    return {
-        "ladder": name,
-        "steps_seconds": list(steps),
-        "sum_seconds": sum(steps),
-        "max_attempts": retry.max_attempts,
-        "waits_seconds": list(waits),
-        "waits_sum_seconds": sum(waits),
-    }
