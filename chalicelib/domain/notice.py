@@ -132,15 +132,12 @@ def _about(topic: Topic, group: Group, record: Record, include_body: bool = Fals
         "ended_at": rfc3339(record.at_ms),
     }
     headers = {ABOUT_HEADER: f"{topic.name}/{group.name}"}
+    about = Draft(msgspec.json.encode(told), ordering_key=draft.ordering_key, headers=headers)
     if not (include_body and draft.body):
-        return Draft(msgspec.json.encode(told), ordering_key=draft.ordering_key, headers=headers)
+        return about
     hidden = [f"/body{pointer}" for pointer in redact.pointers(topic, message)]
-    return Draft(
-        msgspec.json.encode(told | body_fields(draft)),
-        ordering_key=draft.ordering_key,
-        headers=headers,
-        redact=(*hidden, "/body_base64") if hidden else (),
-    )
+    shown = (*hidden, "/body_base64") if hidden else ()
+    return replace(about, body=msgspec.json.encode(told | body_fields(draft)), redact=shown)
 
 
 def of_state(events: Events | None, now_ms: int, state: Attention, is_over: bool) -> Timer | None:

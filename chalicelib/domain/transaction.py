@@ -160,16 +160,8 @@ def committed(
     of: Transaction, now_ms: int, *, shard: int | None, offset: int | None = None, due_ms: int | None = None
 ) -> Transaction:
     """The transaction after its commit, which gave the message an offset or a due time."""
-    return replace(
-        of,
-        state=TransactionState.COMMITTED,
-        draft=None,
-        shard=shard,
-        offset=offset,
-        due_ms=due_ms,
-        answer_by_ms=0,
-        decided_ms=now_ms,
-    )
+    ended = replace(of, state=TransactionState.COMMITTED, draft=None, answer_by_ms=0, decided_ms=now_ms)
+    return replace(ended, shard=shard, offset=offset, due_ms=due_ms)
 
 
 def rolled_back(of: Transaction, now_ms: int, by: str = "") -> Transaction:

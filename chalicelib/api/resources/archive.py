@@ -171,7 +171,10 @@ def create_replay(context: Context) -> Response[CreatedReplay]:
     draft = _draft(context.body, context.params["topic"])
     check_reach(context.caller, draft.source, draft.into, draft.group)
     replay, is_started = context.deps.replays.create(draft, start=context.body.start)
-    return Response(created_view(replay, is_started), 202)
+    body: CreatedReplay = {**replay_view(replay), "started": is_started}
+    if not is_started:
+        body["run_with"] = f"make replay ARGS='--replay {replay.id}'"
+    return Response(body, 202)
 
 
 def _draft(body: ReplayBody, topic: str) -> Replay:
@@ -266,14 +269,6 @@ def replay_view(replay: Replay) -> ReplayView:
 
     parsed = predicate.parse(replay.where) if replay.where else None
     return shown(ReplayView, replay, replay_id=replay.id, topic=replay.source, predicate=parsed)
-
-
-def created_view(replay: Replay, is_started: bool) -> CreatedReplay:
-    """A replay that was just made, and whether its job has begun."""
-    body: CreatedReplay = {**replay_view(replay), "started": is_started}
-    if not is_started:
-        body["run_with"] = f"make replay ARGS='--replay {replay.id}'"
-    return body
 
 
 def where(text: str | None) -> str | None:

@@ -283,31 +283,27 @@ def _logged_view(
     context: Context, topic: Topic, message: Message, statuses: "Mapping[str, DeliveryStatus]"
 ) -> MessageView:
     """A message in its log: its status over all groups, its deliveries for those that the caller may use."""
-    retries_left = [status.retries_left for status in statuses.values() if status.status not in OVER]
-    may_see = context.may_use_group
-    return {
-        **views.content(message),
-        "shard": message.shard,
-        "offset": message.offset,
-        "topic": topic.name,
-        "status": overall(message.draft, [status.status for status in statuses.values()]),
-        "retries_left": max(retries_left, default=0) if statuses else _retries(topic, message),
-        "deliveries": {name: views.delivery(each) for name, each in statuses.items() if may_see(name)},
-    }
+    of_all, may_see = [status.status for status in statuses.values()], context.may_use_group
+    left = [status.retries_left for status in statuses.values() if status.status not in OVER]
+    retries_left = max(left, default=0) if statuses else _retries(topic, message)
+    deliveries = {name: views.delivery(each) for name, each in statuses.items() if may_see(name)}
+    place = {"shard": message.shard, "offset": message.offset}
+    return _view(topic, message, place, overall(message.draft, of_all), retries_left, deliveries)
 
 
 def _view_before_log(
     topic: Topic, message: Message, shard: int | None, is_cancelled: bool, status: str
 ) -> MessageView:
-    return {
-        **views.content(message),
-        "shard": shard,
-        "offset": None,
-        "topic": topic.name,
-        "status": "CANCELLED" if is_cancelled else status,
-        "retries_left": 0 if is_cancelled else _retries(topic, message),
-        "deliveries": {},
-    }
+    retries_left = 0 if is_cancelled else _retries(topic, message)
+    status = "CANCELLED" if is_cancelled else status
+    return _view(topic, message, {"shard": shard, "offset": None}, status, retries_left, {})
+
+
+def _view(
+    topic: Topic, message: Message, place: Any, status: str, retries_left: int, deliveries: Any
+) -> MessageView:
+    own = {"topic": topic.name, "status": status, "retries_left": retries_left, "deliveries": deliveries}
+    return cast(MessageView, {**views.content(message), **place, **own})
 
 
 def _retries(topic: Topic, message: Message) -> int:
