@@ -59,10 +59,7 @@ class Refusal(Exception):
         document = {
             "type": f"/errors/{self.code}",
             "title": HTTPStatus(self.status).phrase.capitalize(),
-            "status": self.status,
-            "detail": self.detail,
-            "code": self.code,
-            "retryable": self.retryable,
+            **{name: getattr(self, name) for name in ("status", "detail", "code", "retryable")},
             "request_id": request_id,
         }
         headers = {**_HEADERS, "X-Request-Id": request_id, **self.headers}

@@ -148,16 +148,9 @@ def stream_pollers(
         (JOURNAL, tables.log, slow),
         (JOURNAL, tables.traces, slow),
     ]
+    clients = {"dynamodb": client("dynamodb"), "streams": client("dynamodbstreams")}
     return [
-        StreamPoller(
-            table=table,
-            name=name,
-            function=functions[name],
-            dynamodb=client("dynamodb"),
-            streams=client("dynamodbstreams"),
-            engine=engine,
-            **options,
-        )
+        StreamPoller(table=table, name=name, function=functions[name], **clients, engine=engine, **options)
         for name, table, options in wanted
         if name in functions
     ]

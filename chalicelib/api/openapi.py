@@ -61,6 +61,7 @@ _DOCUMENTS: dict[str, Any] = {
     "docs": "<!doctype html>",
 }
 _NEVER_EMPTY = ("MessageBody", "AmendBody")  # of several optional fields one must be given
+_LICENSE = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 _LOCAL = {"url": "http://127.0.0.1:8700", "description": "`make run`"}
 _INTRODUCTION = """Headrace is a message queue over HTTP. Each call has a token: `Authorization: Bearer <token>`.
 
@@ -89,27 +90,25 @@ def document(prefix: str = "") -> dict[str, Any]:
     for entry in CALLS:
         operation = _operation(entry, answers[_id(entry)], examples.get(_id(entry), {}))
         paths.setdefault(entry.path, {})[entry.method.lower()] = operation
-    contract: dict[str, Any] = _readable(
-        {
-            "openapi": "3.1.0",
-            "info": {
-                "title": "Headrace",
-                "version": __version__,
-                "description": _INTRODUCTION,
-                "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-            },
-            "servers": [{"url": prefix or "/", "description": "Where this document came from"}, _LOCAL],
-            "tags": _tags(),
-            "paths": paths,
-            "components": {
-                "schemas": {name: _without_title(schema) for name, schema in components.items()},
-                "responses": {str(status): _problem(title) for status, title in sorted(_ERRORS)},
-                "headers": {"Units": {"description": _UNITS, "schema": {**_TEXT, "examples": ["w=1 r=0"]}}},
-                "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            },
-        }
-    )
-    return contract
+    contract: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Headrace",
+            "version": __version__,
+            "description": _INTRODUCTION,
+            "license": _LICENSE,
+        },
+        "servers": [{"url": prefix or "/", "description": "Where this document came from"}, _LOCAL],
+        "tags": _tags(),
+        "paths": paths,
+        "components": {
+            "schemas": {name: _without_title(schema) for name, schema in components.items()},
+            "responses": {str(status): _problem(title) for status, title in sorted(_ERRORS)},
+            "headers": {"Units": {"description": _UNITS, "schema": {**_TEXT, "examples": ["w=1 r=0"]}}},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+    return {name: _readable(part) for name, part in contract.items()}
 
 
 def answer_type(entry: Call) -> Any:
@@ -170,15 +169,10 @@ def _operation(entry: Call, answer: dict[str, Any], example: dict[str, Any]) -> 
 
 
 def _parameters(entry: Call) -> list[dict[str, Any]]:
+    schemas = {name: _TEXT if name in ("id", "job") else _NAME for name in entry.params}
     in_path = [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "schema": _NAME if name not in ("id", "job") else {"type": "string"},
-            "example": _SHOWN[name],
-        }
-        for name in entry.params
+        {"name": name, "in": "path", "required": True, "schema": schema, "example": _SHOWN[name]}
+        for name, schema in schemas.items()
     ]
     optional = [("query", name) for name in entry.query] + [("header", name) for name in entry.headers]
     return in_path + [

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
@@ -118,19 +117,9 @@ def _about(topic: Topic, group: Group, record: Record, include_body: bool = Fals
     message = record.message
     assert message is not None
     draft = message.draft
-    told: dict[str, Any] = {
-        "topic": topic.name,
-        "group": group.name,
-        "message_id": message.id,
-        "keys": draft.keys,
-        "tag": draft.tag,
-        "outcome": record.status,
-        "reason": record.reason,
-        "attempts": record.attempts,
-        "last_error": record.last_error,
-        "answer": record.answer,
-        "ended_at": rfc3339(record.at_ms),
-    }
+    of = {"topic": topic.name, "group": group.name, "message_id": message.id, "keys": draft.keys}
+    how = {name: getattr(record, name) for name in ("reason", "attempts", "last_error", "answer")}
+    told = {**of, "tag": draft.tag, "outcome": record.status, **how, "ended_at": rfc3339(record.at_ms)}
     headers = {ABOUT_HEADER: f"{topic.name}/{group.name}"}
     about = Draft(msgspec.json.encode(told), ordering_key=draft.ordering_key, headers=headers)
     if not (include_body and draft.body):

@@ -260,14 +260,9 @@ class Schedule(Timing):
 
     def timer(self, at_ms: int, last_id: str, now_ms: int) -> Timer:
         """The timer for a time."""
-        return Timer(
-            self._due_ms(at_ms),
-            self.timer_id,
-            TimerKind.SCHEDULE,
-            ShardKey(self.topic, self.topic_uid, ANY),
-            Draft(b"", is_json=False, firing=Firing(self.name, at_ms, last_id)),
-            stored_ms=now_ms,
-        )
+        due_ms, shard = self._due_ms(at_ms), ShardKey(self.topic, self.topic_uid, ANY)
+        draft = Draft(b"", is_json=False, firing=Firing(self.name, at_ms, last_id))
+        return Timer(due_ms, self.timer_id, TimerKind.SCHEDULE, shard, draft, stored_ms=now_ms)
 
     def may_be_due(self, now_ms: int) -> Iterator[int]:
         """When its timer is due, the likeliest first, if no mover is behind."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import chain, islice, takewhile
 from typing import Any, NamedTuple
 
@@ -107,15 +108,9 @@ def _signed_page(visit: Visit, topic: Topic, group: Group) -> tuple[list[DeadLet
 def _letters(
     visit: Visit, topic: Topic, group: Group, after: str | None, most: int, *, is_all: bool = False
 ) -> tuple[list[DeadLetter], str | None]:
-    return visit.deps.letter_lookup.page(
-        topic,
-        group,
-        letter_filter(visit),
-        after,
-        most,
-        rows_per_read=_PAGE if is_all else _ROWS,
-        may_go_on=lambda: is_all or visit.has_read_units(_LEFT),
-    )
+    how: Any = {"rows_per_read": _PAGE if is_all else _ROWS}
+    how |= {} if is_all else {"may_go_on": partial(visit.has_read_units, _LEFT)}
+    return visit.deps.letter_lookup.page(topic, group, letter_filter(visit), after, most, **how)
 
 
 def _start(visit: Visit, group: Group) -> str | None:

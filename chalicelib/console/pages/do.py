@@ -37,18 +37,10 @@ def do_action(visit: Visit) -> Shown:
     before = _undo_of_changed(before, answer) if before else None
     if before is None and not refusals:
         return SeeOther(visit.links.back(after))
+    undo = {"undo": before, "undo_action": forms.of(before).action if before else None}
     query = defaultdict(str, parse_qsl(after.partition("?")[2]))
-    return Page(
-        "done.html",
-        {
-            "undo": before,
-            "undo_action": forms.of(before).action if before else None,
-            "refusals": refusals,
-            "after": form.back,
-            "back": form.back,
-            "query": query,
-        },
-    )
+    place = {"after": form.back, "back": form.back, "query": query}
+    return Page("done.html", {**undo, **place, "refusals": refusals})
 
 
 def _refusals(answer: Any) -> list[tuple[HeadraceError, int]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -201,19 +202,13 @@ def _of_key(visit: Visit, selection: Selection, start: str | None) -> tuple[Sequ
     """Messages with a key, also delayed and prepared ones."""
     messages: list[Message] = []
     key, position = selection.fields["key"][:256], start
+    may_go_on = partial(visit.has_read_units, _FOR_A_MESSAGE)
+    read = partial(visit.deps.key_lookup.newest_first, selection.topic, key, selection.filters)
     while True:
-        results, position = visit.deps.key_lookup.newest_first(
-            selection.topic,
-            key,
-            selection.filters,
-            _LINES - len(messages),
-            position,
-            may_go_on=lambda: visit.has_read_units(_FOR_A_MESSAGE),
-        )
-        messages += [
-            each if isinstance(each, Message) else each.message for each in results if selection.passes(each)
-        ]
-        if position is None or len(messages) == _LINES or not visit.has_read_units(_FOR_A_MESSAGE):
+        results, position = read(_LINES - len(messages), position, may_go_on=may_go_on)
+        found = filter(selection.passes, results)
+        messages += [each if isinstance(each, Message) else each.message for each in found]
+        if position is None or len(messages) == _LINES or not may_go_on():
             return messages, position
 
 
@@ -254,14 +249,10 @@ def _newest_first(
         each.shard: each.tail for each in selection.survey.shards if shard in (None, each.shard)
     }
     messages: list[Message] = []
-    while next_offsets and len(messages) < _LINES and visit.has_read_units(2):
-        rows, next_offsets = visit.deps.lookup.newest_first(
-            selection.topic,
-            selection.filters,
-            _LINES - len(messages),
-            next_offsets,
-            may_go_on=lambda: visit.has_read_units(2),
-        )
+    may_go_on = partial(visit.has_read_units, 2)
+    read = partial(visit.deps.lookup.newest_first, selection.topic, selection.filters)
+    while next_offsets and len(messages) < _LINES and may_go_on():
+        rows, next_offsets = read(_LINES - len(messages), next_offsets, may_go_on=may_go_on)
         messages += filter(selection.passes, rows)
         if not rows:
             break
