@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET
 
@@ -38,9 +37,6 @@ class Entry(Protocol):
 
     @property
     def path(self) -> str: ...
-
-    @property
-    def handler(self) -> Callable[..., Any]: ...
 
 
 def is_audited(entry: Call) -> bool:

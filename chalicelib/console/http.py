@@ -75,6 +75,8 @@ def _check(entry: Entry, visit: Visit) -> None:
         context = Context(visit.deps, visit.caller, visit.request_id, {}, visit.params, source=visit.source)
         audit.note_denied(entry, context, error.code)
         raise
+    if entry.bodies:
+        visit.check_may_read()
 
 
 def _check_params(caller: Caller, params: Mapping[str, str]) -> None:

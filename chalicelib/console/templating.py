@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
@@ -100,13 +101,6 @@ def _in_language(text_of: Callable[[Any, str], str]) -> Callable[[Context, Any],
     return pass_context(lambda context, value: text_of(value, context["language"]))
 
 
-class _Query(dict[str, str]):
-    """A query in which what was not given is empty."""
-
-    def __missing__(self, name: str) -> str:
-        return ""
-
-
 def _query_without(visit: Visit, names: Collection[str]) -> str:
     return query_text({name: value for name, value in visit.query.items() if name not in names})
 
@@ -117,7 +111,7 @@ def render(visit: Visit, page: Page) -> bytes:
     model: dict[str, Any] = {
         "layout": "fragment.html" if visit.wants_fragment else "base.html",
         "visit": visit,
-        "query": _Query(visit.query),
+        "query": defaultdict(str, visit.query),
         "links": visit.links,
         "now_ms": visit.now_ms,
         "here_query": _query_without(visit, _NEWS),

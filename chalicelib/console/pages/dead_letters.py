@@ -49,7 +49,6 @@ _ANY = "…"
 
 def dead_letters(visit: Visit) -> Shown:
     """The first dead letters, or those behind a position; and what went wrong with these and more of them."""
-    visit.check_may_read()
     topic, group = visit.group()
     begun_units = visit.units.reads
     letters, position = _letters(visit, topic, group, _start(visit, group), _ROWS)
@@ -123,7 +122,6 @@ def _sign(visit: Visit, group: Group, position: str | None) -> str | None:
 
 def dead_letter(visit: Visit) -> Shown:
     """One dead letter, with a form to edit it. A POST shows what the edit would change, before anything happens."""
-    visit.check_may_read()
     deps = visit.deps
     topic, group = visit.group()
     letter = deps.letter_lookup.find(topic, group, visit.params["id"])[0]
@@ -152,7 +150,6 @@ def dead_letter(visit: Visit) -> Shown:
 
 def many_letters(visit: Visit) -> Shown:
     """A form for a patch. A POST shows what it would change, before anything happens."""
-    visit.check_may_read()
     topic, group = visit.group()
     letters, next_start = _signed_page(visit, topic, group)
     patch = visit.form.get("patch", "")
@@ -185,7 +182,6 @@ def _with_bodies(visit: Visit, topic: Topic, letters: list[DeadLetter]) -> list[
 def letter_lines(visit: Visit) -> Shown:
     """Dead letters as JSON lines: up to 1,000 of them, or 4 MB. One that is larger than that by itself is without its
     body. It costs what it reads."""
-    visit.check_may_read()
     topic, group = visit.group()
     wanted = letter_filter(visit)
     names = visit.deps.catalog.consumer_names(topic, group)

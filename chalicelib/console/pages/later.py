@@ -29,7 +29,6 @@ _SHADES = 4
 
 def later(visit: Visit) -> Shown:
     """Delayed messages, soonest first."""
-    visit.check_may_read()
     topic = visit.topic()
     read = cache(reader(visit.deps.adapters.timers, consistent=False))  # map and list begin with the same
     after = _after(visit, topic)
@@ -74,7 +73,6 @@ def _hour_of(visit: Visit) -> int | None:
 
 def many_later(visit: Visit) -> Shown:
     """How many they are, and what can be done with them: with exactly those that were counted."""
-    visit.check_may_read()
     topic = visit.topic()
     ids = {name.removeprefix(_PICK) for name in visit.query if name.startswith(_PICK)}
     read = reader(visit.deps.adapters.timers, consistent=False)

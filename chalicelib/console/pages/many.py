@@ -32,7 +32,6 @@ _OF_TOPIC = ("recheck", "purge_topic")
 def many(visit: Visit) -> Shown:
     """The action that the URL names, on what its filters say: counted; after a first few, how they went; or how far it
     is."""
-    visit.check_may_read()
     call = visit.query.get("call", "")
     if call not in (_OF_GROUP if "group" in visit.params else _OF_TOPIC):
         raise Malformed("FORM_UNREADABLE", "This page has no such action.")

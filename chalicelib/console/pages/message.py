@@ -39,7 +39,6 @@ FORMS = ("pretty", "raw", "hex")
 
 def message(visit: Visit) -> Shown:
     """A message: body, facts, and its time line."""
-    visit.check_may_read()
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
@@ -127,7 +126,6 @@ def _trace_model(visit: Visit, events: Any, statuses: Any, line: Any) -> dict[st
 
 def message_fate(visit: Visit) -> Shown:
     """The message's place for each group, as far as the page's read units reach."""
-    visit.check_may_read()
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
@@ -155,7 +153,6 @@ def message_fate(visit: Visit) -> Shown:
 
 def place(visit: Visit) -> Shown:
     """The message at a place in the log: attempts know no more of it."""
-    visit.check_may_read()
     topic = visit.topic()
     shard, offset = (whole_number(visit.params[name], 15) for name in ("shard", "offset"))
     if shard is not None and offset is not None and shard < topic.shards:

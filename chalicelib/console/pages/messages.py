@@ -40,7 +40,6 @@ MOST_GROUPS = 4
 
 def messages(visit: Visit) -> Shown:
     """Messages, newest first, narrowed by what the URL says."""
-    visit.check_may_read()
     topic = visit.topic()
     selection = selection_of(visit, topic, _STATUSES)
     survey = selection.survey
@@ -75,7 +74,6 @@ def message_lines(visit: Visit) -> Shown:
 def tail(visit: Visit) -> Shown:
     """The newest messages, again and again, with a mark where more came than are shown. It needs no group, and changes
     nothing."""
-    visit.check_may_read()
     topic = visit.topic()
     skipped, seen = _seen(visit.query.get("seen", ""))
     newest, ends = [], dict(seen)
