@@ -15,7 +15,7 @@ import traceback
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -130,48 +130,42 @@ def _capture(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
     return params
 
 
+@dataclass(eq=False)
 class Gateway:
     """Answers requests with a Chalice app. Safe for threads; makes the app so, too.
 
-    The handler runs in the caller's thread, so one that takes longer than `integration_seconds` is answered with
+    The handler runs in the caller's thread, so one that takes longer than INTEGRATION_SECONDS is answered with
     504 when it is done, not before; like on AWS, what it did stays done.
+
+    `now_ms` is the service's clock: events say by it when their request came; None: they don't say it. `prefix`
+    is the stage's, as `/prod`: paths begin with it, as they do at API Gateway's own address. `throttle` bounds the
+    calls that need no token; None: nothing does.
     """
 
-    def __init__(
-        self,
-        app: Chalice,
-        *,
-        integration_seconds: float = INTEGRATION_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-        now_ms: Callable[[], int] | None = None,
-        prefix: str = "",
-        throttle: Throttle | None = None,
-    ) -> None:
-        """`now_ms` is the service's clock: events say by it when their request came; None: they don't say it. `prefix`
-        is the stage's, as `/prod`: paths begin with it, as they do at API Gateway's own address. `throttle` bounds the
-        calls that need no token; None: nothing does."""
-        _make_thread_safe(app)
-        _log_to_stderr(app.log)
-        self._app = app
-        self._seconds = integration_seconds
-        self._clock = clock
-        self._now_ms = now_ms
-        self._prefix = prefix
-        self._throttle = throttle
-        self._routes = Routes(app.routes)
-        self._events = aws.LambdaEventConverter(self._routes, app.api.binary_types)
-        self._authorizer = aws.LocalGatewayAuthorizer(app)
+    app: Chalice
+    _: KW_ONLY
+    clock: Callable[[], float] = time.monotonic
+    now_ms: Callable[[], int] | None = None
+    prefix: str = ""
+    throttle: Throttle | None = None
+
+    def __post_init__(self) -> None:
+        _make_thread_safe(self.app)
+        _log_to_stderr(self.app.log)
+        self._routes = Routes(self.app.routes)
+        self._events = aws.LambdaEventConverter(self._routes, self.app.api.binary_types)
+        self._authorizer = aws.LocalGatewayAuthorizer(self.app)
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         """Status, headers and body for a request. `path` is as sent, with its query; of a header given in two
         spellings the last counts. Never raises."""
-        context = aws.LambdaContext(self._app.app_name, _MEMORY_MB, int(self._seconds * 1000))
+        context = aws.LambdaContext(self.app.app_name, _MEMORY_MB, int(INTEGRATION_SECONDS * 1000))
         request_id = context.aws_request_id
-        began_s = self._clock()
+        began_s = self.clock()
         try:
             answer = self._answer(method, path, {k.lower(): v for k, v in headers.items()}, body, context)
-            if self._clock() - began_s > self._seconds:
-                detail = f"No answer within {self._seconds:g} seconds; the call may have taken effect."
+            if self.clock() - began_s > INTEGRATION_SECONDS:
+                detail = f"No answer within {INTEGRATION_SECONDS:g} seconds; the call may have taken effect."
                 raise Refusal(504, "TIMED_OUT", detail, retryable=True)
             return answer
         except Refusal as refusal:
@@ -185,15 +179,15 @@ class Gateway:
     ) -> Answer:
         if body is not None and len(body) > MAX_REQUEST_BYTES:
             raise body_too_large()
-        if not path.startswith(f"{self._prefix}/"):
+        if not path.startswith(f"{self.prefix}/"):
             raise _not_found()
-        path = path.removeprefix(self._prefix)
-        received_ms = self._now_ms() if self._now_ms else None
+        path = path.removeprefix(self.prefix)
+        received_ms = self.now_ms() if self.now_ms else None
         try:
             match = self._routes.match_route(path)
         except ValueError:
             raise _not_found() from None
-        entries = self._app.routes[match.route]
+        entries = self.app.routes[match.route]
         if method not in entries:
             methods = sorted(entries)
             if method == "OPTIONS" and (pages := cors(headers.get("origin", ""), match.route, methods)):
@@ -201,17 +195,17 @@ class Gateway:
             detail, allow = "This path does not have this method.", {"Allow": ", ".join(methods)}
             raise Refusal(405, "METHOD_NOT_ALLOWED", detail, headers=allow)
         is_anonymous = not entries[method].authorizer
-        throttle = self._throttle if is_anonymous else None
-        if throttle and not throttle.lets_through(method, match.route, self._clock()):
+        throttle = self.throttle if is_anonymous else None
+        if throttle and not throttle.lets_through(method, match.route, self.clock()):
             detail = "Too many calls at this moment; nothing happened."
             raise Refusal(429, "THROTTLED", detail, retryable=True, headers=_LATER)
         event = self._events.create_lambda_event(method, path, headers, body or None)
         event["requestContext"]["requestId"] = context.aws_request_id
         event["requestContext"]["requestTimeEpoch"] = received_ms
-        event["requestContext"]["path"] = self._prefix + event["requestContext"]["path"]
+        event["requestContext"]["path"] = self.prefix + event["requestContext"]["path"]
         if not is_anonymous:
             event = self._authorize(path, event, context)
-        response = self._app(event, context)
+        response = self.app(event, context)
         if response["statusCode"] == 500:  # Chalice caught an exception and has logged it
             raise unavailable()
         return _unpack(response)
