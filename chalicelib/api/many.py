@@ -100,7 +100,8 @@ def answer(context: Context, work: Work[T]) -> Any:
         views = [shown(Sample, each, failed_at=at(each.at_ms)) for each in failures]
         result = {"count": count, "sample": views}
         if work.plan_for and body.ids is UNSET:
-            result["plan"] = _sign_plan(context, work, fields, began_ms)
+            text = msgspec.json.encode(_Plan(dict(fields), began_ms)).decode()
+            result["plan"] = context.deps.signing_keys.sign(_plan_purpose(work), text)
     if after is not None:
         result["next_page_token"] = lists.page_token(context, purpose, [after, before + count, first_ms])
     return result
@@ -151,11 +152,6 @@ class _Plan(Struct):
 
 def _plan_purpose(work: Work[T]) -> str:
     return f"plan:{work.counted}:{work.plan_for}"
-
-
-def _sign_plan(context: Context, work: Work[T], fields: Mapping[str, str], at_ms: int) -> str:
-    text = msgspec.json.encode(_Plan(dict(fields), at_ms)).decode()
-    return context.deps.signing_keys.sign(_plan_purpose(work), text)
 
 
 def _read_plan(context: Context, work: Work[T], plan: str) -> _Plan:

@@ -34,17 +34,13 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.install_gettext_callables(_gettext, _ngettext, newstyle=True)  # type: ignore[attr-defined]
-    made.filters |= {
-        "count": figures.count,
-        "units": figures.units,
+    same = ("count", "units", "size", "rate", "percent")
+    made.filters |= {name: getattr(figures, name) for name in same} | {
         "span": _in_language(figures.span),
         "error_text": _in_language(translations.error_text),
         "issue": _in_language(translations.issue_text),
         "moment": rfc3339,
-        "size": figures.size,
         "ms": figures.ms_of,
-        "rate": figures.rate,
-        "percent": figures.percent,
         "combined": lambda one, other: {**one, **other},
     }
     made.globals |= {

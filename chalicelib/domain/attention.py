@@ -159,12 +159,9 @@ def of_group(
     """The states of a group. `waiting_ms`: when the oldest message came that it owes, if none is being worked on."""
     states = [state for _, state in stopped(consumers, now_ms)]
     yield from states
-    if states or waiting_ms is None or group.is_paused(now_ms) or _has_consumer(consumers, now_ms):
+    # one that is called is PENDING for less than an hour, or ACTIVE
+    has_consumer = any(each.is_called or now_ms - each.seen_ms < _PRESENT_MS for each in consumers)
+    if states or waiting_ms is None or group.is_paused(now_ms) or has_consumer:
         return
     if now_ms - waiting_ms >= RULES[Kind.NO_CONSUMERS].after_ms:
         yield Attention(Kind.NO_CONSUMERS, waiting_ms, group.topic, group.name)
-
-
-def _has_consumer(consumers: Sequence[Consumer], now_ms: int) -> bool:
-    """Is there one to work on what waits? One that is called is PENDING for less than an hour, or ACTIVE."""
-    return any(consumer.is_called or now_ms - consumer.seen_ms < _PRESENT_MS for consumer in consumers)
