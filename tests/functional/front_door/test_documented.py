@@ -97,7 +97,7 @@ def test_every_error_code_is_documented() -> None:
 
 def test_every_gateway_error_code_is_documented() -> None:
     source = "".join((ROOT / "local" / name).read_text() for name in ("gateway.py", "wire.py"))
-    codes = set(re.findall(r"Refusal\(\s*\d+, \"([A-Z_]+)\"", source))
+    codes = set(re.findall(r"Refusal[(,]\s*\d+, \"([A-Z_]+)\"", source))
     assert {"ROUTE_NOT_FOUND", "BAD_REQUEST"} <= codes
     assert codes - documented_codes() == set()
 
