@@ -69,7 +69,7 @@ def _view(app: Chalice, entry: Call) -> Callable[..., ChaliceResponse]:
 
 def serve(entry: Call, request: Request, params: Mapping[str, str], units: Units) -> ChaliceResponse:
     """Answer one request. Nothing a caller sends makes this raise. `units` counts what it costs."""
-    request_id = _request_id(request)
+    request_id = request_id_of(request)
     try:
         context = _context(entry, request, params, request_id)
         answer = _call_handler(entry, context)
@@ -86,7 +86,8 @@ def serve(entry: Call, request: Request, params: Mapping[str, str], units: Units
         return refusal(answer_error, request_id)
 
 
-def _request_id(request: Request) -> str:
+def request_id_of(request: Request) -> str:
+    """The id of a request, as the gateway or Lambda gave it."""
     context_id = request.context.get("requestId") or getattr(request.lambda_context, "aws_request_id", "")
     return str(context_id)
 

@@ -63,18 +63,6 @@ _DOCUMENTS: dict[str, Any] = {
 _NEVER_EMPTY = ("MessageBody", "AmendBody")  # of several optional fields one must be given
 _LICENSE = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 _LOCAL = {"url": "http://127.0.0.1:8700", "description": "`make run`"}
-_INTRODUCTION = """Headrace is a message queue over HTTP. Each call has a token: `Authorization: Bearer <token>`.
-
-1. `PUT /v1/topics/{topic}` creates a topic, `PUT /v1/topics/{topic}/groups/{group}` a group that reads it.
-2. `POST /v1/topics/{topic}/messages` produces a message: `{"body": {"order": 7}}`.
-3. `POST /v1/topics/{topic}/groups/{group}/receive` leases messages: `{"max": 10}`. Each has a `receipt`.
-4. `POST /v1/topics/{topic}/groups/{group}/ack` settles them: `{"receipts": ["…"]}`. `…/nack` has them tried again.
-
-A consumer with a URL (`PUT …/consumers/{consumer}`) is called instead.
-
-An error is a JSON object (`application/problem+json`): `code` is stable, `detail` says what to do, and `retryable`
-whether to try again. A list has up to `limit` items and a `next_page_token`, which is the `page_token` of the next
-call. The calls are on the left, by what they are about."""
 # 504 is API Gateway's; no operation is answered with 405.
 _ERRORS = {*problems.STATUS.values(), (504, "Timed out")} - {(405, "Method not allowed")}
 
@@ -84,8 +72,11 @@ def document(prefix: str = "") -> dict[str, Any]:
     """OpenAPI 3.1 of every registered call. `prefix` precedes each path where it is served (on AWS, the stage)."""
     types = [*(entry.body for entry in CALLS if entry.body), *map(answer_type, CALLS), problems.Problem]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    for component in components.values():
+        component.pop("title", None)
     answers = dict(zip(map(_id, CALLS), schemas[-len(CALLS) - 1 :], strict=False))
     examples = json.loads(Path(__file__).with_name("examples.json").read_text())
+    introduction = Path(__file__).with_name("introduction.md").read_text().rstrip()
     paths: dict[str, Any] = {}
     for entry in CALLS:
         operation = _operation(entry, answers[_id(entry)], examples.get(_id(entry), {}))
@@ -95,14 +86,14 @@ def document(prefix: str = "") -> dict[str, Any]:
         "info": {
             "title": "Headrace",
             "version": __version__,
-            "description": _INTRODUCTION,
+            "description": introduction,
             "license": _LICENSE,
         },
         "servers": [{"url": prefix or "/", "description": "Where this document came from"}, _LOCAL],
         "tags": _tags(),
         "paths": paths,
         "components": {
-            "schemas": {name: _without_title(schema) for name, schema in components.items()},
+            "schemas": components,
             "responses": {str(status): _problem(title) for status, title in sorted(_ERRORS)},
             "headers": {"Units": {"description": _UNITS, "schema": {**_TEXT, "examples": ["w=1 r=0"]}}},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -138,10 +129,6 @@ def _readable(value: Any) -> Any:
     if isinstance(value, list):
         return [_readable(each) for each in value]
     return _PAGE_OF.sub(r"\1Page", value).replace(r"\Z", "$") if isinstance(value, str) else value
-
-
-def _without_title(schema: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in schema.items() if name != "title"}
 
 
 def _operation(entry: Call, answer: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from chalice.app import Response as ChaliceResponse
 from .. import observe, wiring
 from ..api import audit, problems
 from ..api.calls import Context
-from ..api.http import check_group, check_name, check_rate, check_topic
+from ..api.http import check_group, check_name, check_rate, check_topic, request_id_of
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, ours
 from ..domain.topic import Caller
 from ..ports.world import Units
@@ -91,7 +91,6 @@ def _visit(
     deps: wiring.Deps, entry: Entry, request: Request, params: Mapping[str, str], units: Units
 ) -> Visit:
     headers = {name.lower(): value for name, value in request.headers.items()}
-    context_id = request.context.get("requestId") or getattr(request.lambda_context, "aws_request_id", "")
     path = entry.path.format(**params)
     fields: Mapping[str, str] = request.query_params or {}
     query = {name: fields[name] for name in fields}
@@ -107,7 +106,7 @@ def _visit(
         query=query,
         form={},
         units=units,
-        request_id=str(context_id),
+        request_id=request_id_of(request),
         secure=secure,
         source=str((request.context.get("identity") or {}).get("sourceIp") or ""),
     )

@@ -126,23 +126,23 @@ class SecretView(TypedDict):
     secret: str
 
 
-class AssignedConsumer(TypedDict):
-    """A consumer that is online: the `rank` of `total`, and its shards."""
-
+class _NamedConsumer(TypedDict):
     consumer: str
     kind: Kind
     state: State
+
+
+class AssignedConsumer(_NamedConsumer):
+    """A consumer that is online: the `rank` of `total`, and its shards."""
+
     rank: Count | None
     total: Count
     shards: list[Count]
 
 
-class OfflineConsumer(TypedDict):
+class OfflineConsumer(_NamedConsumer):
     """A consumer that gets no messages now, and why."""
 
-    consumer: str
-    kind: Kind
-    state: State
     why: str
 
 
@@ -365,7 +365,11 @@ def assignment_view(
         assignment,
         why=_why(assignment),
         consumers=[_online(topic, assignment, c) for c in online],
-        offline=[_offline(c, now_ms) for c in consumers if c not in online],
+        offline=[
+            shown(OfflineConsumer, c, consumer=c.name, state=shown_state(c, now_ms), why=_absence(c))
+            for c in consumers
+            if c not in online
+        ],
         shards=[{"shard": shard, "owner": owner} for shard, owner in enumerate(owners)],
     )
 
@@ -380,11 +384,6 @@ def _online(topic: Topic, assignment: Assignment, consumer: Consumer) -> Assigne
     shards = list(range(topic.shards)) if everything else assignment.shards(consumer.uid)
     place = {"rank": assignment.rank(consumer.uid), "total": len(assignment.members), "shards": shards}
     return shown(AssignedConsumer, consumer, consumer=consumer.name, **place)
-
-
-def _offline(consumer: Consumer, now_ms: int) -> OfflineConsumer:
-    words = {"state": shown_state(consumer, now_ms), "why": _absence(consumer)}
-    return shown(OfflineConsumer, consumer, consumer=consumer.name, **words)
 
 
 def _why(assignment: Assignment) -> str:
