@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .message import Draft
 from .record import DeadLetter
@@ -11,8 +12,7 @@ from .timer import Fired, Part, Timer
 from .transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Pack:
+class Pack(NamedTuple):
     """Drafts that fit one segment, encoded once. `size` is the stored payload in bytes."""
 
     drafts: tuple[Draft, ...]
@@ -45,8 +45,7 @@ class DedupEntry:
 Successor = tuple[Timer, DedupEntry]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyEntry:
+class KeyEntry(NamedTuple):
     """One message under one business key. It is written before the message: an append that fails leaves an entry
     without a message."""
 

@@ -64,8 +64,7 @@ class Target(NamedTuple):
         return Assignment(epoch, self.strategy, self.members, owners, now_ms, self.idle)
 
 
-@dataclass(frozen=True, slots=True)
-class Team:
+class Team(NamedTuple):
     """A group's consumers: the owner of each shard (in a broadcast: all that are ACTIVE), and, in the order of their
     ranks, those that are called."""
 
@@ -73,8 +72,7 @@ class Team:
     called: Sequence[Consumer]
 
 
-@dataclass(frozen=True, slots=True)
-class Staffed:
+class Staffed(NamedTuple):
     """A group that has consumers, with these and its stored assignment."""
 
     group: Group

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from . import breaker
 from .times import DAY_MS, HOUR_MS, MINUTE_MS
@@ -27,8 +28,7 @@ class Kind(StrEnum):
     BUDGET = "BUDGET"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """Of a kind: a sentence that says what it is, what to do, and how long it must last before it is in the list."""
 
     what: str

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter, methodcaller
+from typing import NamedTuple
 
 from .times import DAY_MS, HOUR_MS, MINUTE_MS
 
@@ -52,8 +53,7 @@ class Reading:
         return (self.accepted, self.groups) != (earlier.accepted, earlier.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """Readings that are kept together: at most one in `every_ms`, for `keep_ms`."""
 
     name: str
@@ -71,8 +71,7 @@ LEVELS = (HOURS, TENS, MINUTES)
 STAGE = "stage"
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """A period up to now, the length of its buckets, and the levels that have a reading for each bucket."""
 
     span_ms: int
@@ -91,8 +90,7 @@ WINDOWS: Mapping[str, Window] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GroupBucket:
+class GroupBucket(NamedTuple):
     """A group's rates a second in a bucket, and its backlog at the end of the bucket, also by shard where that was
     wanted. None: there is no reading."""
 
@@ -102,8 +100,7 @@ class GroupBucket:
     by_shard: tuple[int | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(NamedTuple):
     """Rates a second between two moments; None: not known."""
 
     from_ms: int

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .message import Draft, Firing
 from .segment import ShardKey
@@ -82,16 +82,14 @@ class Part:
     rest: tuple[Draft, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FirstTimers:
+class FirstTimers(NamedTuple):
     """The first timers of a fragment. `go_on_after` is the sort key of the last one; None: there are no more."""
 
     timers: list[Timer]
     go_on_after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(NamedTuple):
     """A timer that was changed to another time, or cancelled (`cancelled` is the timer as it was). `edits`: how
     often the timer was changed."""
 

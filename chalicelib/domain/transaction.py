@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from . import ids
 from .limits import CHECK_TIMEOUT
@@ -94,16 +95,14 @@ class Transaction:
         return max(self.decided_ms, self.due_ms or 0) // 1000 + self.keep_s
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(NamedTuple):
     """A count; if `whole` is False, the true number may be higher."""
 
     number: int
     whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CheckAnswer:
+class CheckAnswer(NamedTuple):
     """The answer to a check: a decision, or None (unknown); `detail` is short, written by us, and safe to show."""
 
     decision: TransactionState | None
