@@ -149,7 +149,7 @@ def _invoker(settings: Settings) -> Invoker:
 def _jobs(settings: Settings) -> Jobs:
     if not settings.jobs:
         return NoJobs()
-    from .delivery.jobs import GlueJobs
+    from .delivery.functions import GlueJobs
 
     clients = Clients(settings.region)
     return GlueJobs(lambda: clients.get("glue"), settings.prefix)

@@ -51,8 +51,8 @@ class HandClock:
         self._ahead_ms = _read(file) if file and file.exists() else 0
         self._moved_ms = 0  # all that was added, also what a reset has taken back: who waits waits by it
         self._lock = threading.Lock()
+        # Held by who moves the time step by step, or begins anew: one at a time.
         self.steps = threading.Lock()
-        """Held by who moves the time step by step, or begins anew: one at a time."""
 
     @property
     def ahead(self) -> timedelta:
@@ -97,15 +97,17 @@ def _read(file: Path) -> int:
 @dataclass(kw_only=True, eq=False)
 class ClockController:
     """Moves the clock step by step, to each time at which a timer is due, so that each timer runs at its own time; and
-    to the times at which `expire` runs, so that what ends on the way is buried there."""
+    to the times at which `expire` runs, so that what ends on the way is buried there.
+
+    `forget`: removes expired rows, for a store that does not do so itself.
+    `job_seconds`: the real time that the schedules' functions have, all together.
+    """
 
     clock: HandClock
     deps: Callable[[], Deps]
     invocations: Invocations
     forget: Callable[[], object] = lambda: None
-    """Removes expired rows, for a store that does not do so itself."""
     job_seconds: float = FUNCTION_SECONDS
-    """The real time that the schedules' functions have, all together."""
 
     @property
     def call(self) -> Call:

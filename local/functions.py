@@ -14,9 +14,9 @@ import time
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Any
 
 from chalice.app import Chalice
@@ -40,30 +40,26 @@ def functions_of(app: Chalice) -> dict[str, Function]:
     return {name: app.handler_map[name] for name in names}
 
 
+@dataclass(kw_only=True, eq=False)
 class Context:
-    """The context of a Lambda invocation."""
+    """The context of a Lambda invocation, which has so many seconds."""
 
+    function_name: str
+    request_id: InitVar[str]
+    stop: threading.Event
+    seconds: InitVar[float] = FUNCTION_SECONDS
+    clock: Callable[[], float] = time.monotonic
     memory_limit_in_mb = 512
 
-    def __init__(
-        self,
-        *,
-        function_name: str,
-        request_id: str,
-        stop: threading.Event,
-        seconds: float = FUNCTION_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.function_name = function_name
+    def __post_init__(self, request_id: str, seconds: float) -> None:
         self.aws_request_id = request_id
-        self.invoked_function_arn = _ARN + function_name
-        self._stopping = stop
-        self._clock = clock
-        self._deadline = clock() + seconds
+        self.invoked_function_arn = _ARN + self.function_name
+        self._deadline = self.clock() + seconds
 
     def get_remaining_time_in_millis(self) -> int:
         """Milliseconds until the time-out; 0 when this process is about to end, so that functions finish early."""
-        return 0 if self._stopping.is_set() else max(0, int((self._deadline - self._clock()) * 1000))
+        left_ms = int((self._deadline - self.clock()) * 1000)
+        return 0 if self.stop.is_set() else max(0, left_ms)
 
 
 def attempt(function: Function, event: Any, context: Context) -> bool:
@@ -92,24 +88,22 @@ class _Call:
     pauses: tuple[float, ...] = field(compare=False)
 
 
+@dataclass(eq=False)
 class Invocations:
-    """ports.Invoker: a queue, and threads that come when there is work, `most` of them."""
+    """ports.Invoker: a queue, and threads that come when there is work, `most` of them.
 
-    def __init__(
-        self,
-        functions: Mapping[str, Function],
-        *,
-        pauses: Sequence[float] = RETRY_PAUSES,
-        most: int = _MOST_AT_ONCE,
-    ) -> None:
-        """`pauses`: before each further attempt at a call that raised."""
-        self._functions = functions
-        self._pauses = tuple(pauses)
-        self._most = most
+    `pauses`: before each further attempt at a call that raised. `seconds_to_due`: in how many the next timer is due.
+    """
+
+    functions: Mapping[str, Function]
+    _: KW_ONLY
+    pauses: tuple[float, ...] = RETRY_PAUSES
+    most: int = _MOST_AT_ONCE
+    seconds_to_due: Callable[[], float | None] = lambda: None
+
+    def __post_init__(self) -> None:
         self._calls: list[_Call] = []
         self._numbers = itertools.count()
-        self.seconds_to_due: Callable[[], float | None] = lambda: None
-        """In how many seconds the next timer is due."""
         self._mover_at = 0.0
         self._threads = self._free = 0
         self._running: Counter[str] = Counter()
@@ -121,7 +115,7 @@ class Invocations:
         """Call it soon, in another thread. After `stop` this does nothing, as if the process had died just then.
 
         Raises LookupError for an unknown function, TypeError for an event that is not JSON."""
-        if function not in self._functions:
+        if function not in self.functions:
             raise LookupError(f"app.py has no function named {function}")
         self._call_at(time.monotonic(), function, event)
 
@@ -139,16 +133,16 @@ class Invocations:
 
     def _call_at(self, due: float, function: str, event: Mapping[str, Any]) -> None:
         text = json.dumps(event)
-        self._push(_Call(due, next(self._numbers), function, text, str(uuid.uuid4()), self._pauses))
+        self._push(_Call(due, next(self._numbers), function, text, str(uuid.uuid4()), self.pauses))
 
     def ask(self, function: str, event: Mapping[str, Any], seconds: int) -> Mapping[str, Any]:
         """Call it in this thread. Raises Unavailable where it fails, LookupError and TypeError as `invoke`."""
-        if function not in self._functions:
+        if function not in self.functions:
             raise LookupError(f"app.py has no function named {function}")
         id_ = str(uuid.uuid4())
         context = Context(function_name=function, request_id=id_, stop=self._stopping, seconds=seconds)
         try:
-            answer = self._functions[function](json.loads(json.dumps(event)), context)
+            answer = self.functions[function](json.loads(json.dumps(event)), context)
         except Exception as error:
             _tell_failed(context)
             raise unavailable(f"The function {function} failed; try again.") from error
@@ -178,7 +172,7 @@ class Invocations:
             if self._stopping.is_set():
                 return
             heapq.heappush(self._calls, call)
-            if len(self._calls) > self._free and self._threads < self._most:
+            if len(self._calls) > self._free and self._threads < self.most:
                 with suppress(RuntimeError):
                     threading.Thread(target=self._work, name="function", daemon=True).start()
                     self._threads += 1  # it waits for our lock
@@ -209,7 +203,7 @@ class Invocations:
     def _run(self, call: _Call) -> None:
         limit = _LONGER_SECONDS.get(call.function, FUNCTION_SECONDS)
         context = Context(function_name=call.function, request_id=call.id, stop=self._stopping, seconds=limit)
-        success = attempt(self._functions[call.function], json.loads(call.event), context)
+        success = attempt(self.functions[call.function], json.loads(call.event), context)
         is_mover = call.function == "mover" and not self._stopping.is_set()
         if is_mover and (seconds := self.seconds_to_due()) is not None:
             self._move_in(seconds if seconds > 0 else _OVERDUE_SECONDS)

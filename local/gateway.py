@@ -15,24 +15,14 @@ import traceback
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
+from chalice import local as aws
 from chalice.app import Chalice
-from chalice.local import (
-    CustomLocalChalice,
-    ForbiddenError,
-    LambdaContext,
-    LambdaEventConverter,
-    LocalChalice,
-    LocalGatewayAuthorizer,
-    LocalGatewayException,
-    MatchResult,
-    NotAuthorizedError,
-    RouteMatcher,
-)
 
 from chalicelib.api.gateway import cors
 from chalicelib.domain import token_bucket
@@ -47,8 +37,8 @@ _HEADERS = {
 }
 _LATER = {"Retry-After": "1"}
 
+# Status, headers, body.
 Answer = tuple[int, dict[str, str], bytes]
-"""Status, headers, body."""
 
 
 @dataclass
@@ -69,10 +59,7 @@ class Refusal(Exception):
         document = {
             "type": f"/errors/{self.code}",
             "title": HTTPStatus(self.status).phrase.capitalize(),
-            "status": self.status,
-            "detail": self.detail,
-            "code": self.code,
-            "retryable": self.retryable,
+            **{name: getattr(self, name) for name in ("status", "detail", "code", "retryable")},
             "request_id": request_id,
         }
         headers = {**_HEADERS, "X-Request-Id": request_id, **self.headers}
@@ -80,30 +67,15 @@ class Refusal(Exception):
         return self.status, headers, body.encode()
 
 
-def body_too_large() -> Refusal:
-    """413: over API Gateway's payload limit."""
-    return Refusal(413, "BODY_TOO_LARGE", f"A request body may have at most {MAX_REQUEST_BYTES} bytes.")
-
-
-def unavailable() -> Refusal:
-    """503: the app failed; whether the call took effect is unknown."""
-    detail = "Something went wrong on our side; try again."
-    return Refusal(503, "UNAVAILABLE", detail, retryable=True, headers=_LATER)
-
-
-def unauthorized() -> Refusal:
-    """401: no token, or none that is good."""
-    detail = "A valid token is needed: Authorization: Bearer hr_…"
-    return Refusal(401, "UNAUTHORIZED", detail, headers={"WWW-Authenticate": "Bearer"})
-
-
-def forbidden() -> Refusal:
-    """403: the authorizer knows the caller, and says no."""
-    return Refusal(403, "FORBIDDEN", "The token does not allow this call.")
-
-
-def _not_found() -> Refusal:
-    return Refusal(404, "ROUTE_NOT_FOUND", "There is nothing at this path.")
+_MOST = f"A request body may have at most {MAX_REQUEST_BYTES} bytes."
+body_too_large = partial(Refusal, 413, "BODY_TOO_LARGE", _MOST)
+_WRONG = "Something went wrong on our side; try again."
+# the app failed; whether the call took effect is unknown
+unavailable = partial(Refusal, 503, "UNAVAILABLE", _WRONG, retryable=True, headers=_LATER)
+_NO_TOKEN, _ASK = "A valid token is needed: Authorization: Bearer hr_…", {"WWW-Authenticate": "Bearer"}
+unauthorized = partial(Refusal, 401, "UNAUTHORIZED", _NO_TOKEN, headers=_ASK)
+forbidden = partial(Refusal, 403, "FORBIDDEN", "The token does not allow this call.")
+_not_found = partial(Refusal, 404, "ROUTE_NOT_FOUND", "There is nothing at this path.")
 
 
 class Throttle:
@@ -123,7 +95,7 @@ class Throttle:
         return bool(grant.count)
 
 
-class Routes(RouteMatcher):
+class Routes(aws.RouteMatcher):
     """Chalice's matcher without its surprises: it reads a path beginning with // as a host name, drops what
     follows a semicolon, lets a parameter be empty, and tries every route each time."""
 
@@ -134,7 +106,7 @@ class Routes(RouteMatcher):
             parts = url.split("/")
             self._by_length[len(parts)].append((url, parts))
 
-    def match_route(self, url: str) -> MatchResult:
+    def match_route(self, url: str) -> aws.MatchResult:
         """The route, the parameters in its path as they were sent, and the query. ValueError: no such route."""
         path, _, query = url.partition("?")
         if path.endswith("/") and path.strip("/"):
@@ -143,7 +115,8 @@ class Routes(RouteMatcher):
         for route, pattern in self._by_length.get(len(parts), ()):
             params = _capture(pattern, parts)
             if params is not None:
-                return MatchResult(route, params, parse_qs(query, keep_blank_values=True) if query else {})
+                fields = parse_qs(query, keep_blank_values=True) if query else {}
+                return aws.MatchResult(route, params, fields)
         raise ValueError("No matching route found")
 
 
@@ -157,48 +130,42 @@ def _capture(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
     return params
 
 
+@dataclass(eq=False)
 class Gateway:
     """Answers requests with a Chalice app. Safe for threads; makes the app so, too.
 
-    The handler runs in the caller's thread, so one that takes longer than `integration_seconds` is answered with
+    The handler runs in the caller's thread, so one that takes longer than INTEGRATION_SECONDS is answered with
     504 when it is done, not before; like on AWS, what it did stays done.
+
+    `now_ms` is the service's clock: events say by it when their request came; None: they don't say it. `prefix`
+    is the stage's, as `/prod`: paths begin with it, as they do at API Gateway's own address. `throttle` bounds the
+    calls that need no token; None: nothing does.
     """
 
-    def __init__(
-        self,
-        app: Chalice,
-        *,
-        integration_seconds: float = INTEGRATION_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-        now_ms: Callable[[], int] | None = None,
-        prefix: str = "",
-        throttle: Throttle | None = None,
-    ) -> None:
-        """`now_ms` is the service's clock: events say by it when their request came; None: they don't say it. `prefix`
-        is the stage's, as `/prod`: paths begin with it, as they do at API Gateway's own address. `throttle` bounds the
-        calls that need no token; None: nothing does."""
-        _make_thread_safe(app)
-        _log_to_stderr(app.log)
-        self._app = app
-        self._seconds = integration_seconds
-        self._clock = clock
-        self._now_ms = now_ms
-        self._prefix = prefix
-        self._throttle = throttle
-        self._routes = Routes(app.routes)
-        self._events = LambdaEventConverter(self._routes, app.api.binary_types)
-        self._authorizer = LocalGatewayAuthorizer(app)
+    app: Chalice
+    _: KW_ONLY
+    clock: Callable[[], float] = time.monotonic
+    now_ms: Callable[[], int] | None = None
+    prefix: str = ""
+    throttle: Throttle | None = None
+
+    def __post_init__(self) -> None:
+        _make_thread_safe(self.app)
+        _log_to_stderr(self.app.log)
+        self._routes = Routes(self.app.routes)
+        self._events = aws.LambdaEventConverter(self._routes, self.app.api.binary_types)
+        self._authorizer = aws.LocalGatewayAuthorizer(self.app)
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         """Status, headers and body for a request. `path` is as sent, with its query; of a header given in two
         spellings the last counts. Never raises."""
-        context = LambdaContext(self._app.app_name, _MEMORY_MB, int(self._seconds * 1000))
+        context = aws.LambdaContext(self.app.app_name, _MEMORY_MB, int(INTEGRATION_SECONDS * 1000))
         request_id = context.aws_request_id
-        began_s = self._clock()
+        began_s = self.clock()
         try:
             answer = self._answer(method, path, {k.lower(): v for k, v in headers.items()}, body, context)
-            if self._clock() - began_s > self._seconds:
-                detail = f"No answer within {self._seconds:g} seconds; the call may have taken effect."
+            if self.clock() - began_s > INTEGRATION_SECONDS:
+                detail = f"No answer within {INTEGRATION_SECONDS:g} seconds; the call may have taken effect."
                 raise Refusal(504, "TIMED_OUT", detail, retryable=True)
             return answer
         except Refusal as refusal:
@@ -208,19 +175,19 @@ class Gateway:
             return unavailable().answer(request_id)
 
     def _answer(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None, context: LambdaContext
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None, context: Any
     ) -> Answer:
         if body is not None and len(body) > MAX_REQUEST_BYTES:
             raise body_too_large()
-        if not path.startswith(f"{self._prefix}/"):
+        if not path.startswith(f"{self.prefix}/"):
             raise _not_found()
-        path = path.removeprefix(self._prefix)
-        received_ms = self._now_ms() if self._now_ms else None
+        path = path.removeprefix(self.prefix)
+        received_ms = self.now_ms() if self.now_ms else None
         try:
             match = self._routes.match_route(path)
         except ValueError:
             raise _not_found() from None
-        entries = self._app.routes[match.route]
+        entries = self.app.routes[match.route]
         if method not in entries:
             methods = sorted(entries)
             if method == "OPTIONS" and (pages := cors(headers.get("origin", ""), match.route, methods)):
@@ -228,32 +195,32 @@ class Gateway:
             detail, allow = "This path does not have this method.", {"Allow": ", ".join(methods)}
             raise Refusal(405, "METHOD_NOT_ALLOWED", detail, headers=allow)
         is_anonymous = not entries[method].authorizer
-        throttle = self._throttle if is_anonymous else None
-        if throttle and not throttle.lets_through(method, match.route, self._clock()):
+        throttle = self.throttle if is_anonymous else None
+        if throttle and not throttle.lets_through(method, match.route, self.clock()):
             detail = "Too many calls at this moment; nothing happened."
             raise Refusal(429, "THROTTLED", detail, retryable=True, headers=_LATER)
         event = self._events.create_lambda_event(method, path, headers, body or None)
         event["requestContext"]["requestId"] = context.aws_request_id
         event["requestContext"]["requestTimeEpoch"] = received_ms
-        event["requestContext"]["path"] = self._prefix + event["requestContext"]["path"]
+        event["requestContext"]["path"] = self.prefix + event["requestContext"]["path"]
         if not is_anonymous:
             event = self._authorize(path, event, context)
-        response = self._app(event, context)
+        response = self.app(event, context)
         if response["statusCode"] == 500:  # Chalice caught an exception and has logged it
             raise unavailable()
         return _unpack(response)
 
-    def _authorize(self, path: str, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    def _authorize(self, path: str, event: dict[str, Any], context: aws.LambdaContext) -> dict[str, Any]:
         token = event["headers"].get("authorization", "")
         if not token.strip() or not token.isascii():
             raise unauthorized()
         try:
             result, _ = self._authorizer.authorize(path, event, context)
-        except NotAuthorizedError:
+        except aws.NotAuthorizedError:
             raise unauthorized() from None
-        except ForbiddenError:
+        except aws.ForbiddenError:
             raise forbidden() from None
-        except LocalGatewayException as error:
+        except aws.LocalGatewayException as error:
             raise RuntimeError("The authorizer returned no policy") from error
         except Exception as error:
             if str(error) == "Unauthorized":  # the word by which API Gateway knows a refusal from a failure
@@ -272,7 +239,7 @@ def _unpack(response: dict[str, Any]) -> Answer:
     return response["statusCode"], headers, body if isinstance(body, bytes) else body.encode()
 
 
-class _PerThread(CustomLocalChalice):
+class _PerThread(aws.CustomLocalChalice):
     """Chalice for several threads: theirs covers the current request, this the Lambda context as well."""
 
     _CONTEXTS = threading.local()
@@ -287,7 +254,7 @@ class _PerThread(CustomLocalChalice):
 
 
 def _make_thread_safe(app: Chalice) -> None:
-    if not isinstance(app, LocalChalice):
+    if not isinstance(app, aws.LocalChalice):
         app.__class__ = type("ThreadSafe" + type(app).__name__, (_PerThread, type(app)), {})
 
 

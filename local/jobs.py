@@ -19,13 +19,15 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(eq=False)
 class LocalJobs:
-    """ports.Jobs. What a job prints goes to `<folder>/<job>-<its first argument>.log`."""
+    """ports.Jobs. What a job prints goes to `<folder>/<job>-<its first argument>.log`.
+
+    `url`: where Headrace serves.
+    `variables`: they say where its engine is.
+    """
 
     folder: Path
     url: str
-    """Where Headrace serves."""
     variables: Mapping[str, str]
-    """They say where its engine is."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()

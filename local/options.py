@@ -14,8 +14,8 @@ ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB"
 EMBEDDED, DYNAMODB_LOCAL = ENGINES = ("embedded", "dynamodb-local")
 HUMAN, JSON = FORMS = ("human", "json")
 MOVABLE, SYSTEM = CLOCKS = ("movable", "system")
+# Of what means every address, one to call.
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Of what means every address, one to call."""
 _DESCRIPTION = """\
 Headrace on this machine: the whole service, in one process. SIGTERM or Ctrl-C ends it.
 
@@ -41,7 +41,10 @@ environment, for what no option says:
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line and the environment say."""
+    """What the command line and the environment say.
+
+    `anonymous`: how often a second each call without a token may be made.
+    """
 
     engine: str
     ephemeral: bool
@@ -54,7 +57,6 @@ class Options:
     as_json: bool
     log: str | None
     anonymous: int
-    """How often a second each call without a token may be made."""
     lifeline: bool
     endpoint: str | None
     stream: bool

@@ -36,22 +36,24 @@ _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_
 
 @dataclass(frozen=True)
 class Store:
-    """An engine that is open."""
+    """An engine that is open.
+
+    `adapters`: the ports on it, for settings, a clock and an invoker.
+    `pollers`: what carries the engine's changes to the functions.
+    `ending`: what becomes of the messages when the service ends.
+    `tokens`: where the first token is kept; None: nowhere, it is a new one each time.
+    `engine`: the embedded one, which drops expired rows when it is asked.
+    """
 
     adapters: Callable[..., Adapters]
-    """The ports on it, for settings, a clock and an invoker."""
 
     pollers: Callable[[Mapping[str, Function]], list[StreamPoller]]
-    """What carries the engine's changes to the functions."""
 
     ending: str
-    """What becomes of the messages when the service ends."""
 
     tokens: TokenFile | None = None
-    """Where the first token is kept; None: nowhere, it is a new one each time."""
 
     engine: Engine | None = None
-    """The embedded one, which drops expired rows when it is asked."""
 
 
 @contextlib.contextmanager
@@ -146,16 +148,9 @@ def stream_pollers(
         (JOURNAL, tables.log, slow),
         (JOURNAL, tables.traces, slow),
     ]
+    clients = {"dynamodb": client("dynamodb"), "streams": client("dynamodbstreams")}
     return [
-        StreamPoller(
-            table=table,
-            name=name,
-            function=functions[name],
-            dynamodb=client("dynamodb"),
-            streams=client("dynamodbstreams"),
-            engine=engine,
-            **options,
-        )
+        StreamPoller(table=table, name=name, function=functions[name], **clients, engine=engine, **options)
         for name, table, options in wanted
         if name in functions
     ]

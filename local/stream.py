@@ -47,6 +47,8 @@ class StreamPoller:
     Records of a shard come in order, a shard's after its parent's. A batch whose function raises, or puts it off, is
     tried again with growing pauses, then given up with a line on standard error. `dynamodb` and `streams` are boto3
     clients, or those of the embedded `engine`, which says when there is something to read.
+
+    `seconds`: between polls; None: few after traffic, more after silence.
     """
 
     table: str
@@ -55,7 +57,6 @@ class StreamPoller:
     dynamodb: Any
     streams: Any
     seconds: float | None = None
-    """Between polls; None: few after traffic, more after silence."""
     retry_pauses: Sequence[float] = (0.1, 0.3, 1.0, 3.0, 5.0)
     batch: int = BATCH
     engine: Engine | None = None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import UNSET
 
@@ -16,6 +15,7 @@ from .calls import CONSUMER, Call, Context
 if TYPE_CHECKING:
     from ..domain.topic import Consumer
 
+# Handlers of what is done for each message: its trace says who it was.
 TRAFFIC = frozenset(
     {
         *("produce", "produce_batch", "publish", "prepare", "commit", "roll_back"),
@@ -25,7 +25,6 @@ TRAFFIC = frozenset(
         "preview_schedule",  # which changes nothing
     }
 )
-"""Handlers of what is done for each message: its trace says who it was."""
 
 _OBJECT_CHARS = 300
 
@@ -38,9 +37,6 @@ class Entry(Protocol):
 
     @property
     def path(self) -> str: ...
-
-    @property
-    def handler(self) -> Callable[..., Any]: ...
 
 
 def is_audited(entry: Call) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
@@ -96,8 +97,8 @@ class Reach(Enum):
 
 
 BY_PRODUCERS: Any = {"scopes": SEND, "reach": Reach.GROUPS}
+# The query of every list.
 PAGED = ("limit", "page_token")
-"""The query of every list."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -118,10 +119,15 @@ class Call(msgspec.Struct, frozen=True):
     reach: Reach = Reach.PATH
     scopes_of_group: tuple[str, ...] = ()
 
+    @property
+    def params(self) -> list[str]:
+        """The names of what its path holds."""
+        return re.findall(r"{(\w+)}", self.path)
+
 
 CALLS: list[Call] = []
+# The header by which handlers see the request's Accept; Chalice takes that one for itself.
 ACCEPTED = "x-accepted"
-"""The header by which handlers see the request's Accept; Chalice takes that one for itself."""
 
 
 def call(method: str, path: str, **fields: Any) -> Callable[[Handler], Handler]:

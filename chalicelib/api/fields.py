@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, cast
 from msgspec import UNSET, Meta, Struct
 
 from ..domain import limits as lim
-from ..domain.times import DAY_SECONDS, calendar_time
+from ..domain.times import DAY_SECONDS, rfc3339
 
 T = TypeVar("T")
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
@@ -36,6 +36,7 @@ MEDIA_TYPE = r"^[\x20-\x7e]+\Z"
 MediaType = Annotated[str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CHARS, pattern=MEDIA_TYPE)]
 JOB_PATTERN = r"^[!->@-Z^-~]{1,128}\Z"
 STATIC_VALUE = r"^[!-~]([ -~]*[!-~])?\Z"
+StaticValue = Annotated[str, Meta(min_length=1, pattern=STATIC_VALUE)]
 TIMEZONE = r"^[A-Za-z0-9_+/-]+\Z"
 APP = r"^[A-Za-z0-9._/-]{1,64}\Z"
 Step = Annotated[int, Meta(ge=1, le=lim.MAX_RETRY_SECONDS)]
@@ -54,8 +55,8 @@ def either(*alternatives: Sequence[str]) -> Meta:
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Count = Annotated[int, Meta(ge=0)]
 Base64 = Annotated[str, Meta(extra_json_schema={"contentEncoding": "base64"})]
+# Of a delivery; CANCELLED with its message.
 Status = Annotated[str, one_of("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED")]
-"""Of a delivery; CANCELLED with its message."""
 MessageStatus = Annotated[
     str, one_of("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "DELAYED", "PREPARED", "CANCELLED")
 ]
@@ -65,31 +66,21 @@ class NoBody(Struct, forbid_unknown_fields=True):
     """No fields: `{}` or no body."""
 
 
+# A process that works under a consumer's name.
 Instance = Annotated[str, Meta(min_length=1, max_length=lim.MAX_INSTANCE_CHARS)]
-"""A process that works under a consumer's name."""
-
-
-class HeartbeatBody(Struct, forbid_unknown_fields=True):
-    """Which instance of the consumer is alive."""
-
-    instance: Instance | None = None
 
 
 class RotateBody(Struct, forbid_unknown_fields=True):
-    """A rotation: how long the old text or secret of a token or consumer stays valid in addition to the new one."""
+    """A rotation of a token, a secret or the signing key: how long the old one stays valid, too."""
 
     overlap_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_OVERLAP_SECONDS)] = DAY_SECONDS
 
 
-@lru_cache(maxsize=1024)
-def at(ms: int) -> str:
-    """RFC 3339 in UTC with milliseconds."""
-    moment = calendar_time(ms).replace(tzinfo=None)
-    return f"{moment.isoformat()}.{ms % 1000:03d}Z"
+at = lru_cache(maxsize=1024)(rfc3339)  # answers have the same times again and again
 
 
 def at_or_none(ms: int | None) -> str | None:
-    """The same, where there is a time."""
+    """A time as answers have it, where there is one."""
     return at(ms) if ms is not None else None
 
 

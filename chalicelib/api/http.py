@@ -20,7 +20,6 @@ from ..domain.limits import MAX_REQUEST_BYTES
 from ..domain.message import TRACEPARENT
 from ..domain.topic import Caller, Scope
 from ..ports.world import Clock, Units
-from ..wiring import Deps
 from . import audit, problems
 from .calls import CALLS, JSON, Call, Context, Reach, Response
 
@@ -70,7 +69,7 @@ def _view(app: Chalice, entry: Call) -> Callable[..., ChaliceResponse]:
 
 def serve(entry: Call, request: Request, params: Mapping[str, str], units: Units) -> ChaliceResponse:
     """Answer one request. Nothing a caller sends makes this raise. `units` counts what it costs."""
-    request_id = _request_id(request)
+    request_id = request_id_of(request)
     try:
         context = _context(entry, request, params, request_id)
         answer = _call_handler(entry, context)
@@ -87,7 +86,8 @@ def serve(entry: Call, request: Request, params: Mapping[str, str], units: Units
         return refusal(answer_error, request_id)
 
 
-def _request_id(request: Request) -> str:
+def request_id_of(request: Request) -> str:
+    """The id of a request, as the gateway or Lambda gave it."""
     context_id = request.context.get("requestId") or getattr(request.lambda_context, "aws_request_id", "")
     return str(context_id)
 
@@ -147,7 +147,7 @@ def received_ms(request: Request, clock: Clock) -> int:
     return int(request.context.get("requestTimeEpoch") or clock.now_ms())
 
 
-def check_rate(deps: Deps, caller: Caller | None) -> None:
+def check_rate(deps: wiring.Deps, caller: Caller | None) -> None:
     """TooMany where a token that has a limit makes more calls."""
     limit = caller.rate_limit if caller else None
     if caller and limit and not deps.rate_limits.take(f"token#{caller.token_id}", limit):
@@ -194,7 +194,7 @@ def _with_body(entry: Call, context: Context) -> Context:
     return msgspec.structs.replace(context, body=_body(entry.body, context.headers, context.raw))
 
 
-def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
+def authorize(request: AuthRequest, deps: wiring.Deps) -> AuthResponse:
     """The policy for a token. It covers every path: API Gateway keeps it for the token's next calls too, and
     which of them the token may make is checked at each call by its scopes."""
     scheme, _, text = request.token.strip().partition(" ")
@@ -207,16 +207,7 @@ def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
         _, _, method, path = f"{request.method_arn}///".split("/", 3)
         deps.refusals.note(deps.tokens.claimed_id(text.strip()), method, f"/{path.rstrip('/')}")
         raise Unauthenticated from None
-    context = {
-        "scopes": " ".join(sorted(caller.scopes)),
-        "topics": " ".join(caller.topics),
-        "groups": " ".join(caller.groups),
-        "jobs": " ".join(caller.jobs),
-        "name": caller.name,
-        "rate_limit": "" if caller.rate_limit is None else str(caller.rate_limit),
-        "expires_ms": "" if caller.expires_ms is None else str(caller.expires_ms),
-    }
-    return AuthResponse(routes=["*"], principal_id=caller.token_id, context=context)
+    return AuthResponse(["*"], caller.token_id, {"caller": msgspec.json.encode(caller).decode()})
 
 
 def _caller(request: Request, iam: bool) -> Caller:
@@ -224,18 +215,7 @@ def _caller(request: Request, iam: bool) -> Caller:
     signer = (request.context.get("identity") or {}).get("userArn")
     if iam and signer and not context:
         return Caller.of_iam(str(signer))
-    scopes = frozenset(str(context.get("scopes", "")).split())
-    expires_ms, rate_limit = str(context.get("expires_ms", "")), str(context.get("rate_limit", ""))
-    return Caller(
-        token_id=str(context.get("principalId", "")),
-        scopes=scopes,
-        topics=tuple(str(context.get("topics", "")).split()),
-        groups=tuple(str(context.get("groups", "*")).split()),
-        jobs=tuple(str(context.get("jobs", "*")).split()),
-        expires_ms=int(expires_ms) if expires_ms else None,
-        name=str(context.get("name", "")),
-        rate_limit=int(rate_limit) if rate_limit else None,
-    )
+    return strict_json.decoded(context["caller"], Caller) if "caller" in context else Caller("", frozenset())
 
 
 def why_not(

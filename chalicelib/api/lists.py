@@ -44,8 +44,8 @@ class Page(TypedDict, Generic[T]):
     next_page_token: NotRequired[str]
 
 
+# The filters of a list of dead letters, and of a redrive.
 LETTER_FILTERS: tuple[str, ...] = DeadFilter.__struct_fields__
-"""The filters of a list of dead letters, and of a redrive."""
 _REASONS = tuple(DeadReason)
 
 

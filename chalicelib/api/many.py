@@ -14,7 +14,6 @@ from ..domain.times import MINUTE_MS, SECOND_MS
 from . import lists
 from .calls import Context
 from .fields import Count, Time, at, shown
-from .lists import LETTER_FILTERS, DeadFilter
 
 T = TypeVar("T")
 _PAGE = 100
@@ -28,7 +27,7 @@ class ManyBody(Struct, forbid_unknown_fields=True):
     `page_token`: go on where an answer to the same request ended."""
 
     ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_BATCH)] | UnsetType = UNSET
-    filter: DeadFilter | UnsetType = UNSET
+    filter: lists.DeadFilter | UnsetType = UNSET
     dry_run: bool = False
     limit: Annotated[int, Meta(ge=1, le=lim.MAX_REDRIVE)] = lim.MAX_BATCH
     page_token: str | UnsetType = UNSET
@@ -101,7 +100,8 @@ def answer(context: Context, work: Work[T]) -> Any:
         views = [shown(Sample, each, failed_at=at(each.at_ms)) for each in failures]
         result = {"count": count, "sample": views}
         if work.plan_for and body.ids is UNSET:
-            result["plan"] = _sign_plan(context, work, fields, began_ms)
+            text = msgspec.json.encode(_Plan(dict(fields), began_ms)).decode()
+            result["plan"] = context.deps.signing_keys.sign(_plan_purpose(work), text)
     if after is not None:
         result["next_page_token"] = lists.page_token(context, purpose, [after, before + count, first_ms])
     return result
@@ -140,7 +140,7 @@ def _purpose(context: Context, work: Work[T], fields: Mapping[str, str]) -> str:
     body = context.body
     rest = [body.dry_run, *(getattr(body, name, None) for name in ("ids", "plan", "rate", "consumer"))]
     names = [*work.names, *map(str, rest)]
-    return lists.purpose(work.counted, names, fields, LETTER_FILTERS)
+    return lists.purpose(work.counted, names, fields, lists.LETTER_FILTERS)
 
 
 class _Plan(Struct):
@@ -152,11 +152,6 @@ class _Plan(Struct):
 
 def _plan_purpose(work: Work[T]) -> str:
     return f"plan:{work.counted}:{work.plan_for}"
-
-
-def _sign_plan(context: Context, work: Work[T], fields: Mapping[str, str], at_ms: int) -> str:
-    text = msgspec.json.encode(_Plan(dict(fields), at_ms)).decode()
-    return context.deps.signing_keys.sign(_plan_purpose(work), text)
 
 
 def _read_plan(context: Context, work: Work[T], plan: str) -> _Plan:

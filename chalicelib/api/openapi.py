@@ -17,7 +17,6 @@ from . import problems
 from .calls import CALLS, JSON, Call
 
 _REF = "#/components/schemas/{name}"
-_PARAMETER = re.compile(r"{(\w+)}")
 _PAGE_OF = re.compile(r"\bPage_(\w+?)(?:View)?_(?!\w)")
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"}
 _TEXT = {"type": "string"}
@@ -29,6 +28,7 @@ _TEXTS = (
     *("state", "status", "tag", "token", "topic", "window"),
     *("headrace-dedup-id", "headrace-key", "headrace-ordering-key", "headrace-tag"),
 )
+# What a parameter of a query or header holds: of every one that a call takes.
 _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(_TEXTS, _TEXT),
     **dict.fromkeys(("from", "since", "to", "until", "headrace-sent-at"), _TIME),
@@ -45,7 +45,7 @@ _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "headrace-request": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     "headrace-resend": {"type": "integer", "minimum": 0, "maximum": lim.MAX_RESEND_SECONDS},
 }
-"""What a parameter of a query or header holds: of every one that a call takes."""
+# Examples of what stands in paths.
 _SHOWN = {
     "topic": "orders",
     "group": "mailer",
@@ -55,26 +55,14 @@ _SHOWN = {
     "id": "ggpf5z1w52mh-3-0",
     "job": "order-188",
 }
-"""Examples of what stands in paths."""
+# The beginnings of answers that are too long for an example.
 _DOCUMENTS: dict[str, Any] = {
     "openapi_document": {"openapi": "3.1.0", "info": {"title": "Headrace"}, "paths": {}},
     "docs": "<!doctype html>",
 }
-"""The beginnings of answers that are too long for an example."""
 _NEVER_EMPTY = ("MessageBody", "AmendBody")  # of several optional fields one must be given
+_LICENSE = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 _LOCAL = {"url": "http://127.0.0.1:8700", "description": "`make run`"}
-_INTRODUCTION = """Headrace is a message queue over HTTP. Each call has a token: `Authorization: Bearer <token>`.
-
-1. `PUT /v1/topics/{topic}` creates a topic, `PUT /v1/topics/{topic}/groups/{group}` a group that reads it.
-2. `POST /v1/topics/{topic}/messages` produces a message: `{"body": {"order": 7}}`.
-3. `POST /v1/topics/{topic}/groups/{group}/receive` leases messages: `{"max": 10}`. Each has a `receipt`.
-4. `POST /v1/topics/{topic}/groups/{group}/ack` settles them: `{"receipts": ["…"]}`. `…/nack` has them tried again.
-
-A consumer with a URL (`PUT …/consumers/{consumer}`) is called instead.
-
-An error is a JSON object (`application/problem+json`): `code` is stable, `detail` says what to do, and `retryable`
-whether to try again. A list has up to `limit` items and a `next_page_token`, which is the `page_token` of the next
-call. The calls are on the left, by what they are about."""
 # 504 is API Gateway's; no operation is answered with 405.
 _ERRORS = {*problems.STATUS.values(), (504, "Timed out")} - {(405, "Method not allowed")}
 
@@ -84,33 +72,34 @@ def document(prefix: str = "") -> dict[str, Any]:
     """OpenAPI 3.1 of every registered call. `prefix` precedes each path where it is served (on AWS, the stage)."""
     types = [*(entry.body for entry in CALLS if entry.body), *map(answer_type, CALLS), problems.Problem]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    for component in components.values():
+        component.pop("title", None)
     answers = dict(zip(map(_id, CALLS), schemas[-len(CALLS) - 1 :], strict=False))
     examples = json.loads(Path(__file__).with_name("examples.json").read_text())
+    introduction = Path(__file__).with_name("introduction.md").read_text().rstrip()
     paths: dict[str, Any] = {}
     for entry in CALLS:
         operation = _operation(entry, answers[_id(entry)], examples.get(_id(entry), {}))
         paths.setdefault(entry.path, {})[entry.method.lower()] = operation
-    contract: dict[str, Any] = _readable(
-        {
-            "openapi": "3.1.0",
-            "info": {
-                "title": "Headrace",
-                "version": __version__,
-                "description": _INTRODUCTION,
-                "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-            },
-            "servers": [{"url": prefix or "/", "description": "Where this document came from"}, _LOCAL],
-            "tags": _tags(),
-            "paths": paths,
-            "components": {
-                "schemas": {name: _without_title(schema) for name, schema in components.items()},
-                "responses": {str(status): _problem(title) for status, title in sorted(_ERRORS)},
-                "headers": {"Units": {"description": _UNITS, "schema": {**_TEXT, "examples": ["w=1 r=0"]}}},
-                "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            },
-        }
-    )
-    return contract
+    contract: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Headrace",
+            "version": __version__,
+            "description": introduction,
+            "license": _LICENSE,
+        },
+        "servers": [{"url": prefix or "/", "description": "Where this document came from"}, _LOCAL],
+        "tags": _tags(),
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": {str(status): _problem(title) for status, title in sorted(_ERRORS)},
+            "headers": {"Units": {"description": _UNITS, "schema": {**_TEXT, "examples": ["w=1 r=0"]}}},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+    return {name: _readable(part) for name, part in contract.items()}
 
 
 def answer_type(entry: Call) -> Any:
@@ -142,10 +131,6 @@ def _readable(value: Any) -> Any:
     return _PAGE_OF.sub(r"\1Page", value).replace(r"\Z", "$") if isinstance(value, str) else value
 
 
-def _without_title(schema: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in schema.items() if name != "title"}
-
-
 def _operation(entry: Call, answer: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
     summary, _, more = (entry.handler.__doc__ or "").strip().partition("\n")
     operation: dict[str, Any] = {
@@ -171,15 +156,10 @@ def _operation(entry: Call, answer: dict[str, Any], example: dict[str, Any]) -> 
 
 
 def _parameters(entry: Call) -> list[dict[str, Any]]:
+    schemas = {name: _TEXT if name in ("id", "job") else _NAME for name in entry.params}
     in_path = [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "schema": _NAME if name not in ("id", "job") else {"type": "string"},
-            "example": _SHOWN[name],
-        }
-        for name in _PARAMETER.findall(entry.path)
+        {"name": name, "in": "path", "required": True, "schema": schema, "example": _SHOWN[name]}
+        for name, schema in schemas.items()
     ]
     optional = [("query", name) for name in entry.query] + [("header", name) for name in entry.headers]
     return in_path + [

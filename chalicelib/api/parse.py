@@ -13,20 +13,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ..domain import ladder, strict_json
 from ..domain import limits as lim
 from ..domain.errors import HeadraceError, Refused, TooLarge
-from ..domain.message import (
-    JSON,
-    TRACEPARENT,
-    Draft,
-    header_spelling,
-    is_reserved,
-    producer_text,
-    traceparent,
-)
+from ..domain.message import TRACEPARENT, Draft, header_spelling, is_reserved, producer_text, traceparent
 from ..domain.request import NAME, Request
 from ..domain.times import DAY_SECONDS
 from ..domain.topic import EARLIEST, LATEST, Where
 from . import fields, settings
-from .calls import Context
+from .calls import JSON, Context
 from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Tag, Time, taken
 from .http import invalid, trace_of
 

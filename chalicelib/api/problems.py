@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NotRequired, TypedDict
 
 from ..domain import errors
-from ..domain.errors import HeadraceError, Issue
 from ..domain.limits import MAX_HEADER_NAME_CHARS
 from . import fields
 
-STATUS: Mapping[type[HeadraceError], tuple[int, str]] = {
+STATUS: Mapping[type[errors.HeadraceError], tuple[int, str]] = {
     errors.Malformed: (400, "Bad request"),
     errors.Unauthorized: (401, "Unauthorized"),
     errors.Forbidden: (403, "Forbidden"),
@@ -70,12 +69,12 @@ class Problem(TypedDict):
     errors: NotRequired[list[ProblemIssue]]
 
 
-def status_of(error: HeadraceError) -> tuple[int, str]:
+def status_of(error: errors.HeadraceError) -> tuple[int, str]:
     """The status and title of an error, or of the kind that it is of."""
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
-def problem(error: HeadraceError, request_id: str) -> Problem:
+def problem(error: errors.HeadraceError, request_id: str) -> Problem:
     """The problem document of an error."""
     status, title = status_of(error)
     whole = {"type": f"/errors/{error.code}", "title": title, "status": status, "request_id": request_id}
@@ -85,7 +84,7 @@ def problem(error: HeadraceError, request_id: str) -> Problem:
     return document
 
 
-def headers(error: HeadraceError) -> dict[str, str]:
+def headers(error: errors.HeadraceError) -> dict[str, str]:
     """The headers that go with an error."""
     after = error.retry_after_seconds
     if after is None and type(error) in (errors.TooMany, errors.Unavailable):
@@ -94,7 +93,7 @@ def headers(error: HeadraceError) -> dict[str, str]:
     return {"Content-Type": MEDIA_TYPE, **({"Retry-After": str(after)} if after is not None else {}), **asks}
 
 
-def issue_of(text: str, kind: type, at: str = "") -> Issue:
+def issue_of(text: str, kind: type, at: str = "") -> errors.Issue:
     """The issue that a msgspec error reports, in a value that should be of this type and stands at `at`."""
     match = _WHERE.match(text)
     reason, path = (match[1], match[2]) if match else (text, "")
@@ -104,7 +103,7 @@ def issue_of(text: str, kind: type, at: str = "") -> Issue:
         path, reason = _dotted_path(path, lack[1]), "is missing"
     elif _VALUE.match(reason):
         reason = f"must be one of {', '.join(map(str, _choices(kind, path)))}"
-    return Issue(_dotted_path(at, path), _UNMATCHED.get(reason, reason))
+    return errors.Issue(_dotted_path(at, path), _UNMATCHED.get(reason, reason))
 
 
 def _dotted_path(*parts: str) -> str:

@@ -11,7 +11,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..domain import ladder
 from ..domain import limits as lim
-from ..domain.limits import MAX_FILTER_TAGS, MAX_TAG_CHARS
 from ..domain.settings import DEFAULT_RETRY, Destination, GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Topic
 from .fields import TAG, Count, Name, Pointer, Step, Time, at, at_or_none, one_of, shown, taken
@@ -190,13 +189,13 @@ def tags(text: str | None) -> tuple[str, ...] | None:
     parts = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
     if "*" in parts:
         return None
-    if len(parts) > MAX_FILTER_TAGS or not all(map(_is_tag, parts)):
-        raise invalid("filter", f"must be '*' or up to {MAX_FILTER_TAGS} tags joined by ' || '")
+    if len(parts) > lim.MAX_FILTER_TAGS or not all(map(_is_tag, parts)):
+        raise invalid("filter", f"must be '*' or up to {lim.MAX_FILTER_TAGS} tags joined by ' || '")
     return parts
 
 
 def _is_tag(text: str) -> bool:
-    return len(text) <= MAX_TAG_CHARS and re.match(TAG, text) is not None
+    return len(text) <= lim.MAX_TAG_CHARS and re.match(TAG, text) is not None
 
 
 def topic_view(topic: Topic) -> TopicView:
@@ -237,6 +236,7 @@ def retry_view(retry: ladder.Retry) -> RetryView:
     return body
 
 
+# How settings are shown that answers show otherwise than the code has them.
 _SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "retry": lambda retry: retry_view(retry) if retry else None,
     **dict.fromkeys(
@@ -245,4 +245,3 @@ _SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "begin": lambda begin: at(int(begin[1:])) if begin.startswith("@") else begin,
     "tags": lambda tags: " || ".join(tags) if tags is not None else "*",
 }
-"""How settings are shown that answers show otherwise than the code has them."""

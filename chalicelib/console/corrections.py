@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from ..api.parse import REQUEST, RESEND
 from ..domain.errors import Forbidden, HeadraceError, NotFound, Unauthorized, Unavailable
 from . import actions
-from .actions import Action
 from .forms import WAS, is_whole_number
 from .visit import Visit
 
@@ -24,14 +24,12 @@ _LONG = frozenset({"body", "patch", "headers"})
 _TICKS = {"create_token": ("scope_produce", "scope_consume", "scope_admin")}
 _MOST_TYPED_BYTES = 1_000_000  # encoded; to sign in sends it encoded twice, and a function takes about 4.4 MB
 _STEP = re.compile(r"\w+")
-_PARAMETER = re.compile(r"\{(\w+)\}")
+# Fields of a form that is shown again: the first try's name, and when it may have begun.
 _RESEND_FIELDS = frozenset({"request", "since_ms"})
-"""Fields of a form that is shown again: the first try's name, and when it may have begun."""
 _LONGEST_MS = 30_000  # of a try: the gateway ends it after 29 s
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """A field that a person fills in or ticks."""
 
     name: str
@@ -41,8 +39,7 @@ class Field:
     is_tick: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
+class Correction(NamedTuple):
     """What was typed, and what the form says beside it. `may_be_done`: the outcome is unknown, and sent again it may
     be done twice."""
 
@@ -62,7 +59,7 @@ def of(visit: Visit, error: HeadraceError) -> Correction | None:
         return None
     wrong = {step for issue in error.issues for step in _STEP.findall(issue.path)}
     wrong |= {"confirm"} if error.code == "CONFIRM_MISSING" else set()
-    action, fields = Action(name), _fields(form, wrong)
+    action, fields = actions.Action(name), _fields(form, wrong)
     shown_names = _RESEND_FIELDS | {field.name for field in fields}
     hidden_fields = {field: value for field, value in form.items() if field not in shown_names}
     hidden_fields |= _resend_fields(visit, action, error) | {"csrf": visit.signed_in.csrf}
@@ -74,7 +71,7 @@ def _fields(form: Mapping[str, str], wrong: Collection[str]) -> tuple[Field, ...
     """What was typed or ticked in the form of an action."""
     name = form["call"]
     ticks = _TICKS.get(name, ())
-    never_typed = (_NEVER_TYPED | set(_PARAMETER.findall(Action(name).call.path))).difference(wrong)
+    never_typed = (_NEVER_TYPED | set(actions.Action(name).call.params)).difference(wrong)
     values = {**form, **{tick: form.get(tick, "") for tick in ticks}}
     return tuple(
         Field(
@@ -106,7 +103,7 @@ def resumed_correction(visit: Visit) -> Correction | None:
     return of(again, Unauthorized("UNAUTHORIZED", "The session was over."))
 
 
-def resend_headers(visit: Visit, action: Action) -> dict[str, str]:
+def resend_headers(visit: Visit, action: actions.Action) -> dict[str, str]:
     """The headers that name the request; none where the call takes no name."""
     name, since_ms = visit.form.get("request"), visit.form.get("since_ms", "")
     if REQUEST not in action.call.headers:
@@ -116,7 +113,7 @@ def resend_headers(visit: Visit, action: Action) -> dict[str, str]:
     return {REQUEST: name, RESEND: str(max(0, visit.now_ms - int(since_ms)) // 1000 + 1)}
 
 
-def _resend_fields(visit: Visit, action: Action, error: HeadraceError) -> dict[str, str]:
+def _resend_fields(visit: Visit, action: actions.Action, error: HeadraceError) -> dict[str, str]:
     """The fields with which the next request has the name of this one, which may have stored the message. Where it is
     too late to know, the next one has a new name."""
     if REQUEST not in action.call.headers or error.code == "RESEND_TOO_LATE":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ..domain.times import calendar_time
 from .translations import text_of
 
 NOTHING = "\u2013"
@@ -53,12 +52,6 @@ def span(ms: float | None, language: str = "en") -> str:
             return f"{whole} {text_of(language, name, 'unit')}{rest_text}"
     number = f"{seconds}" if seconds >= 10 or ms % 1_000 < 100 else f"{ms / 1_000:.1f}"
     return f"{number} {text_of(language, 's', 'unit')}"
-
-
-def moment(ms: int) -> str:
-    """A time in UTC, as the API writes it."""
-    at = calendar_time(ms)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{ms % 1_000:03d}Z"
 
 
 def ms_of(text: str | None) -> int | None:

@@ -6,10 +6,9 @@ What is left empty is not sent; but where a setting can be null, an empty field 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,41 +19,38 @@ from ..domain import strict_json
 from ..domain.errors import Malformed
 from ..domain.ladder import Retry
 from ..domain.settings import Destination, GroupSettings, Setting, TopicSettings, rows_of
-from ..domain.topic import Group, Topic
+from ..domain.topic import Group, Scope, Topic
 from . import actions
-from .actions import Action
 from .visit import query_text
 
 Fields = Mapping[str, str]
+# Actions that another one undoes.
 UNDONE_BY = {
     "pause_group": "resume_group",
     "resume_group": "pause_group",
     "pause_schedule": "resume_schedule",
     "resume_schedule": "pause_schedule",
 }
-"""Actions that another one undoes."""
 TOPIC_ROWS = tuple(row for row in rows_of(TopicSettings) if row.label)
+# The settings that the console shows as one field each.
 GROUP_ROWS = tuple(row for row in rows_of(GroupSettings) if row.label)
-"""The settings that the console shows as one field each."""
 LABELS = {row.name: row.label for row in (*TOPIC_ROWS, *GROUP_ROWS) if row.name != "mode"}
 _MOST_DIGITS = 32
 _ZONE = r"(?:Z|[+-]\d\d:\d\d)\Z"
 _NUMBER = re.compile(r"-?([0-9]{1,32}|[0-9]{0,32}\.[0-9]{1,32})(e[+-]?[0-9]{1,3})?\Z")
 _RETRY_NUMBERS = ("max_attempts", "jitter", "base_seconds", "factor", "cap_seconds")
+# The fields of a retry policy, which is one thing.
 RETRY = frozenset({"ladder", *_RETRY_NUMBERS})
-"""The fields of a retry policy, which is one thing."""
 _WITH_BODY = ".include_body"
 _WHOLE = (RETRY, *({row.name, row.name + _WITH_BODY} for row in GROUP_ROWS if row.given is Destination))
-_CONSUMER = ("topic", "group", "consumer")
+# Before the name of a field: a hidden one with what the page showed in it.
 WAS = "was."
-"""Before the name of a field: a hidden one with what the page showed in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """A action, and the page to show when it is done."""
 
-    action: Action
+    action: actions.Action
     back: str
 
     def after(self, answer: Any) -> str:
@@ -90,10 +86,9 @@ def _number_of(answer: dict[str, Any]) -> int | None:
 def of(fields: Fields) -> Form:
     """The form that was sent. Raises Malformed for what no page of ours sends."""
     name = fields.get("call", "")
-    make = _FORMS.get(name)
-    if make is None:
+    if name not in ACTIONS or not actions.has(name):  # only a local service's clock can be moved
         raise Malformed("FORM_UNREADABLE", "This form is none of the console's.")
-    return Form(make(name, touched(fields)), fields.get("back", ""))
+    return Form(_action(name, touched(fields)), fields.get("back", ""))
 
 
 def touched(fields: Fields) -> dict[str, str]:
@@ -161,36 +156,50 @@ def _retry(fields: Fields) -> dict[str, Any]:
     return {"retry": retry} if retry else {}
 
 
-def _retry_or_null(fields: Fields) -> dict[str, Any]:
-    """Null where all fields of the policy are empty."""
-    is_shown = any(name in fields for name in ("ladder", *_RETRY_NUMBERS))
-    return _retry(fields) or ({"retry": None} if is_shown else {})
+def _action(name: str, fields: Fields) -> actions.Action:
+    """The action of this name: what its path, its query and its body take of the fields."""
+    call = actions.Action(name).call
+    if typed := _TYPED.get(name):
+        _check_name_typed(fields, typed)
+    _required(fields, *_NEVER_WITHOUT.get(name, ()))
+    query = _given_texts(fields, *(each for each in call.query if each in _IN_QUERY))
+    body = None
+    if name in _BODIES:
+        body = _BODIES[name](fields)
+    elif call.body:
+        body = _values(fields, [each.encode_name for each in msgspec.structs.fields(call.body)])
+    return actions.Action(name, _required(fields, *call.params), query, body)
 
 
-def _plain(*names: str, typed: str = "") -> Callable[[str, Fields], Action]:
-    """An action of path parameters only. `typed`: the one that a person types to confirm."""
-    simple = _simple(*names, typed=typed)
-    return lambda name, fields: replace(simple(name, fields), body=None)
+def _values(fields: Fields, names: Iterable[str]) -> dict[str, Any]:
+    """The fields of these names that are filled in, as a body has them. JSON is read also where it is empty."""
+    given = (name for name in names if fields.get(name, "").strip() or (name in _JSON and name in fields))
+    values = {name: _value(fields, name) for name in given}
+    return values | (_retry(fields) if "retry" in names else {})
 
 
-def _simple(
-    *names: str,
-    required: Sequence[str] = (),
-    texts: Sequence[str] = (),
-    numbers: Sequence[str] = (),
-    json: Sequence[str] = (),
-    typed: str = "",
-) -> Callable[[str, Fields], Action]:
-    """An action of path parameters, and of fields that its body has as they are. `typed` as for `_plain`."""
+def _value(fields: Fields, name: str) -> Any:
+    if name in _JSON:
+        return _json(fields, name)
+    if name in _NUMBERS or name.endswith("_seconds"):
+        return _number(fields, name)
+    if name in _FLAGS:
+        return True
+    return _OTHERS[name](fields[name]) if name in _OTHERS else fields[name]
 
-    def make(name: str, fields: Fields) -> Action:
-        if typed:
-            _check_name_typed(fields, typed)
-        body = _required(fields, *required) | _given_texts(fields, *texts) | _numbers(fields, *numbers)
-        body |= {each: _json(fields, each) for each in json}
-        return Action(name, _required(fields, *names), body=body)
 
-    return make
+def _headers(text: str) -> dict[str, str]:
+    lines = [line.partition(":") for line in text.splitlines() if line.strip()]
+    if not all(name.strip() and colon for name, colon, _ in lines):
+        raise invalid("headers", "must be one `Name: value` a line")
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+def _statuses(text: str) -> list[int]:
+    statuses = text.replace(",", " ").split()
+    if not all(map(is_whole_number, statuses)):
+        raise invalid("reject_statuses", "must be numbers, such as 404, 422")
+    return list(map(int, statuses))
 
 
 def _destination(fields: Fields, name: str) -> dict[str, Any]:
@@ -221,123 +230,58 @@ _READ: Mapping[type, Callable[[Fields, str], Any]] = {
 }
 
 
-def _put_topic(name: str, fields: Fields) -> Action:
-    return Action(name, _required(fields, "topic"), body=_settings(fields, TOPIC_ROWS) | _retry(fields))
+def _topic(fields: Fields) -> dict[str, Any]:
+    return _settings(fields, TOPIC_ROWS) | _retry(fields)
 
 
-def _delete_topic(name: str, fields: Fields) -> Action:
-    _check_name_typed(fields, "topic")
-    return Action(name, _required(fields, "topic"), {"confirm": fields["confirm"]})
-
-
-def _put_group(name: str, fields: Fields) -> Action:
+def _group(fields: Fields) -> dict[str, Any]:
+    """Its retry policy is null where all fields of it are empty."""
     body = _given_texts(fields, "mode", "from") | _settings(fields, GROUP_ROWS, is_new="from" in fields)
-    return Action(name, _required(fields, "topic", "group"), body=body | _retry_or_null(fields))
+    return body | (_retry(fields) or ({"retry": None} if RETRY & fields.keys() else {}))
 
 
-def _seek(name: str, fields: Fields) -> Action:
+def _seek(fields: Fields) -> dict[str, Any]:
     to = fields.get("to", "").strip()
-    body: dict[str, Any] = {"to": int(to) if is_whole_number(to) else to}
-    body |= _numbers(fields, "shard") | _given_texts(fields, "consumer")
-    return Action(name, _required(fields, "topic", "group"), body=body)
+    return {"to": int(to) if is_whole_number(to) else to, **_values(fields, ("shard", "consumer"))}
 
 
-def _produce(name: str, fields: Fields) -> Action:
-    body: dict[str, Any] = {"body": _json(fields, "body")}
-    body |= _given_texts(fields, "tag", "ordering_key", "dedup_id", "dedup_until", "deliver_at")
-    body |= _numbers(fields, "delay_seconds", "expires_in_seconds", "shard")
-    if keys := [key.strip() for key in fields.get("keys", "").split(",") if key.strip()]:
-        body["keys"] = keys
-    if headers := fields.get("headers", "").strip():
-        body["headers"] = _headers(headers)
-    return Action(name, _required(fields, "topic"), body=body)
+def _many(fields: Fields) -> dict[str, Any]:
+    """What `ids` name, else all that the filter has."""
+    body = _values(fields, ("ids", "limit", "rate", "page_token", "confirm"))
+    if fields["call"] == "recheck":
+        body |= _required(fields, "topic")
+    return body if "ids" in body else {**body, "filter": _given_texts(fields, *LETTER_FILTERS)}
 
 
-def _headers(text: str) -> dict[str, str]:
-    lines = [line.partition(":") for line in text.splitlines() if line.strip()]
-    if not all(name.strip() and colon for name, colon, _ in lines):
-        raise invalid("headers", "must be one `Name: value` a line")
-    return {name.strip(): value.strip() for name, _, value in lines}
-
-
-def _amend(name: str, fields: Fields) -> Action:
-    body: dict[str, Any] = {"body": _json(fields, "body")} if "body" in fields else {}
-    body |= _given_texts(fields, "deliver_at", "next_attempt_at") | _retry(fields)
-    body |= _numbers(fields, "attempts_left")
-    query = _given_texts(fields, "group", "consumer")
-    return Action(name, _required(fields, "topic", "id"), query, body)
-
-
-def _change_delayed(name: str, fields: Fields) -> Action:
-    body: dict[str, Any] = {"ids": _words(_required(fields, "ids"), "ids")}
-    body |= _given_texts(fields, "deliver_at") | _numbers(fields, "postpone_seconds")
-    body |= {"cancel": True} if fields.get("cancel") else {}
-    return Action(name, _required(fields, "topic"), body=body)
-
-
-def _merge_letters(name: str, fields: Fields) -> Action:
-    body = {"patch": _json(fields, "patch"), "ids": fields.get("ids", "").split()}
-    return Action(name, _required(fields, "topic", "group"), body=body)
-
-
-def _many(name: str, fields: Fields) -> Action:
-    """An action on what `ids` name, else on all that the filter has. To delete dead letters a name is typed."""
-    body: dict[str, Any] = _numbers(fields, "limit", "rate") | _given_texts(fields, "page_token")
-    if ids := fields.get("ids", "").split():
-        body["ids"] = ids
-    else:
-        body["filter"] = _given_texts(fields, *LETTER_FILTERS)
-    if name == "recheck":
-        return Action(name, body=body | _required(fields, "topic"))
-    if name == "delete_dead_letters":
-        _check_name_typed(fields, "group")
-        body["confirm"] = fields["confirm"]
-    return Action(name, _required(fields, "topic", "group"), body=body)
-
-
-def _create_replay(name: str, fields: Fields) -> Action:
-    body = _required(fields, "from", "to") | _given_texts(fields, "tag", "key", "where", "into", "group")
-    more: dict[str, Any] = {"dry_run": True} if fields.get("dry_run") else {}
-    return Action(name, _required(fields, "topic"), body=body | _numbers(fields, "rate") | more)
-
-
-def _move_clock(name: str, fields: Fields) -> Action:
-    body = _numbers(fields, "advance_seconds")
+def _clock(fields: Fields) -> dict[str, Any]:
+    body = _values(fields, ("advance_seconds",))
     if hours := _numbers(fields, "advance_hours").get("advance_hours"):
         if not isfinite(hours * 3600):
             raise invalid("advance_hours", "must be a number")
         body["advance_seconds"] = round(hours * 3600)
-    if not actions.has(name):
-        raise Malformed("FORM_UNREADABLE", "This service's clock cannot be moved.")
-    return Action(name, body=body)
+    return body
 
 
-def _put_schedule(name: str, fields: Fields) -> Action:
+def _schedule(fields: Fields) -> dict[str, Any]:
+    times = ("every_seconds", "cron", "timezone", "missed", "overlap")
     message = {"body": _json(fields, "body"), **_given_texts(fields, "tag")}
-    body = {**_required(fields, "topic"), "message": message, **_numbers(fields, "every_seconds")}
-    body |= _given_texts(fields, "cron", "timezone", "missed", "overlap")
-    return Action(name, _required(fields, "schedule"), body=body)
+    return {**_values(fields, ("topic",)), "message": message, **_values(fields, times)}
 
 
-def _create_token(name: str, fields: Fields) -> Action:
-    scopes = [scope for scope in ("produce", "consume", "admin") if fields.get(f"scope_{scope}")]
-    numbers = _numbers(fields, "expires_in_days", "rate_limit")
-    kinds = ("topics", "groups", "jobs")
-    limits = {kind: patterns for kind in kinds if (patterns := _words(fields, kind))}
-    return Action(name, body={"name": fields.get("name", ""), "scopes": scopes} | limits | numbers)
+def _token(fields: Fields) -> dict[str, Any]:
+    scopes = [scope for scope in Scope if fields.get(f"scope_{scope}")]
+    limits = _values(fields, ("topics", "groups", "jobs", "expires_in_days", "rate_limit"))
+    return {"name": fields.get("name", ""), "scopes": scopes, **limits}
 
 
-def _put_consumer(name: str, fields: Fields) -> Action:
-    body = _given_texts(fields, "url", "function", "secret", "from", "transform")
-    body |= _numbers(fields, "timeout_seconds", "batch_wait_seconds", "expires_after_seconds")
-    if statuses := _words(fields, "reject_statuses"):
-        if not all(map(is_whole_number, statuses)):
-            raise invalid("reject_statuses", "must be numbers, such as 404, 422")
-        body["reject_statuses"] = list(map(int, statuses))
-    headers = _headers(fields.get("headers", ""))
-    if headers or fields.get("no_headers"):
-        body["headers"] = headers
-    return Action(name, _required(fields, *_CONSUMER), body=body)
+def _consumer(fields: Fields) -> dict[str, Any]:
+    names = ("url", "function", "secret", "from", "transform", "reject_statuses", "headers")
+    seconds = ("timeout_seconds", "batch_wait_seconds", "expires_after_seconds")
+    return ({"headers": {}} if fields.get("no_headers") else {}) | _values(fields, (*names, *seconds))
+
+
+def _events(fields: Fields) -> dict[str, Any]:
+    return {"topic": fields.get("to", "").strip(), **_values(fields, ("types",))}
 
 
 def preview(fields: Fields) -> dict[str, Any]:
@@ -348,47 +292,48 @@ def preview(fields: Fields) -> dict[str, Any]:
     return {"message": message, "dry_run": True} | _given_texts(fields, "transform")
 
 
-def _put_events(name: str, fields: Fields) -> Action:
-    types = _words(fields, "types")
-    return Action(name, body={"topic": fields.get("to", "").strip()} | ({"types": types} if types else {}))
-
-
-_FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
-    "put_topic": _put_topic,
-    "delete_topic": _delete_topic,
-    "put_group": _put_group,
-    "delete_group": _plain("topic", "group", typed="group"),
-    "pause_group": _simple("topic", "group"),
-    "resume_group": _simple("topic", "group"),
-    "seek_group": _seek,
-    "purge_group": _simple("topic", "group", texts=("confirm", "consumer"), typed="group"),
-    "purge_topic": _simple("topic", texts=("confirm",), typed="topic"),
-    "produce": _produce,
-    "amend_message": _amend,
-    "change_delayed": _change_delayed,
-    "cancel_message": _plain("topic", "id"),
-    "retry_now": _simple("topic", "id", required=("group",)),
-    "settle_message": _simple("topic", "id", required=("group", "outcome"), texts=("reason", "consumer")),
-    **dict.fromkeys(("redrive", "delete_dead_letters", "retry_many", "recheck"), _many),
-    "edit_dead_letter": _simple("topic", "group", "id", json=("body",)),
-    "merge_dead_letters": _merge_letters,
-    "delete_dead_letter": _plain("topic", "group", "id"),
-    "put_consumer": _put_consumer,
-    "delete_consumer": _plain(*_CONSUMER),
-    "rotate_secret": _simple(*_CONSUMER, numbers=("overlap_seconds",)),
-    "commit": _simple("id"),
-    "roll_back": _simple("id"),
-    "create_token": _create_token,
-    "put_events": _put_events,
-    "delete_events": _plain(),
-    "move_clock": _move_clock,
-    "create_replay": _create_replay,
-    "put_schedule": _put_schedule,
-    **dict.fromkeys(("run_schedule", "pause_schedule", "resume_schedule"), _simple("schedule")),
-    "delete_schedule": _plain("schedule"),
-    "rotate_token": _simple("id", numbers=("overlap_seconds",)),
-    "delete_token": _plain("id"),
+# Without these fields the call would be for all.
+_NEVER_WITHOUT = {"change_delayed": ("ids",), "merge_dead_letters": ("ids",), "recheck": ("topic",)}
+# The name that a person types to confirm.
+_TYPED = {
+    **dict.fromkeys(("delete_topic", "purge_topic"), "topic"),
+    **dict.fromkeys(("delete_group", "purge_group", "delete_dead_letters"), "group"),
 }
+_IN_QUERY = ("confirm", "group", "consumer")
+_JSON = ("body", "patch")
+_NUMBERS = ("limit", "rate", "shard", "attempts_left", "expires_in_days", "rate_limit")
+_FLAGS = ("cancel", "dry_run")
+# How fields are read that a body has as something else than text.
+_OTHERS: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(
+        ("ids", "topics", "groups", "jobs", "types"), lambda text: text.replace(",", " ").split()
+    ),
+    "keys": lambda text: [key.strip() for key in text.split(",") if key.strip()],
+    "headers": _headers,
+    "reject_statuses": _statuses,
+}
+# Bodies that have not simply the fields of the form.
+_BODIES: Mapping[str, Callable[[Fields], dict[str, Any]]] = {
+    "put_topic": _topic,
+    "put_group": _group,
+    "put_consumer": _consumer,
+    "put_schedule": _schedule,
+    "put_events": _events,
+    "create_token": _token,
+    "seek_group": _seek,
+    "move_clock": _clock,
+    **dict.fromkeys(("redrive", "delete_dead_letters", "retry_many", "recheck"), _many),
+}
+ACTIONS = frozenset(
+    (
+        *_BODIES,
+        *("delete_topic", "delete_group", "pause_group", "resume_group", "purge_group", "purge_topic"),
+        *("produce", "amend_message", "change_delayed", "cancel_message", "retry_now", "settle_message"),
+        *("edit_dead_letter", "merge_dead_letters", "delete_dead_letter", "create_replay"),
+        *("delete_consumer", "rotate_secret", "commit", "roll_back", "rotate_token", "delete_token"),
+        *("delete_events", "run_schedule", "pause_schedule", "resume_schedule", "delete_schedule"),
+    )
+)
 
 
 def topic_fields(topic: Topic) -> dict[str, str]:

@@ -13,11 +13,10 @@ from chalice.app import Response as ChaliceResponse
 from .. import observe, wiring
 from ..api import audit, problems
 from ..api.calls import Context
-from ..api.http import check_group, check_name, check_rate, check_topic
+from ..api.http import check_group, check_name, check_rate, check_topic, request_id_of
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, ours
 from ..domain.topic import Caller
 from ..ports.world import Units
-from ..wiring import Deps
 from . import corrections, session
 from .pages import Entry
 from .templating import render
@@ -76,6 +75,8 @@ def _check(entry: Entry, visit: Visit) -> None:
         context = Context(visit.deps, visit.caller, visit.request_id, {}, visit.params, source=visit.source)
         audit.note_denied(entry, context, error.code)
         raise
+    if entry.bodies:
+        visit.check_may_read()
 
 
 def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
@@ -86,9 +87,10 @@ def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
     check_group(caller, params.get("group"))
 
 
-def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str], units: Units) -> Visit:
+def _visit(
+    deps: wiring.Deps, entry: Entry, request: Request, params: Mapping[str, str], units: Units
+) -> Visit:
     headers = {name.lower(): value for name, value in request.headers.items()}
-    context_id = request.context.get("requestId") or getattr(request.lambda_context, "aws_request_id", "")
     path = entry.path.format(**params)
     fields: Mapping[str, str] = request.query_params or {}
     query = {name: fields[name] for name in fields}
@@ -104,7 +106,7 @@ def _visit(deps: Deps, entry: Entry, request: Request, params: Mapping[str, str]
         query=query,
         form={},
         units=units,
-        request_id=str(context_id),
+        request_id=request_id_of(request),
         secure=secure,
         source=str((request.context.get("identity") or {}).get("sourceIp") or ""),
     )

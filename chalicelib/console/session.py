@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ..domain.errors import Forbidden, Unauthorized
@@ -20,8 +20,7 @@ _COOKIE = "console"
 _CSRF_CHARS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(NamedTuple):
     """A token at work. `csrf` goes with each form: only our own pages know it."""
 
     token: Token

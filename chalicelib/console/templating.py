@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
+from ..domain.times import rfc3339
 from . import assets, figures, session, translations
 from .actions import Action, has, why_not_allowed
 from .forms import LABELS, UNDONE_BY
 from .visit import MOST_READ_UNITS, Page, Visit, query_text
 
 _NEWS = ("did", "n", "of", "next", "rate", "seen", "ticket")
+# Fields of a query that tell of an action, and where a list goes on.
 _POSITIONS = ("after", "before", "page")
-"""Fields of a query that tell of an action, and where a list goes on."""
 
 
 @cache
@@ -32,17 +34,13 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.install_gettext_callables(_gettext, _ngettext, newstyle=True)  # type: ignore[attr-defined]
-    made.filters |= {
-        "count": figures.count,
-        "units": figures.units,
+    same = ("count", "units", "size", "rate", "percent")
+    made.filters |= {name: getattr(figures, name) for name in same} | {
         "span": _in_language(figures.span),
         "error_text": _in_language(translations.error_text),
         "issue": _in_language(translations.issue_text),
-        "moment": figures.moment,
-        "size": figures.size,
+        "moment": rfc3339,
         "ms": figures.ms_of,
-        "rate": figures.rate,
-        "percent": figures.percent,
         "combined": lambda one, other: {**one, **other},
     }
     made.globals |= {
@@ -99,13 +97,6 @@ def _in_language(text_of: Callable[[Any, str], str]) -> Callable[[Context, Any],
     return pass_context(lambda context, value: text_of(value, context["language"]))
 
 
-class _Query(dict[str, str]):
-    """A query in which what was not given is empty."""
-
-    def __missing__(self, name: str) -> str:
-        return ""
-
-
 def _query_without(visit: Visit, names: Collection[str]) -> str:
     return query_text({name: value for name, value in visit.query.items() if name not in names})
 
@@ -116,7 +107,7 @@ def render(visit: Visit, page: Page) -> bytes:
     model: dict[str, Any] = {
         "layout": "fragment.html" if visit.wants_fragment else "base.html",
         "visit": visit,
-        "query": _Query(visit.query),
+        "query": defaultdict(str, visit.query),
         "links": visit.links,
         "now_ms": visit.now_ms,
         "here_query": _query_without(visit, _NEWS),
@@ -127,6 +118,7 @@ def render(visit: Visit, page: Page) -> bytes:
         "most_units": MOST_READ_UNITS,
         "buttons": _Buttons(),
         "why_not": lambda action: why_not_allowed(action, visit.caller),
+        **visit.named,
         **page.model,
     }
     template = environment().get_template(page.template)

@@ -18,8 +18,8 @@ LANGUAGES = ("en", "zh")
 _FOLDER = Path(__file__).parent / "locale"
 _LINE = re.compile(r'(?:(msg\w+(?:\[0\])?) )?(".*")')
 _PLACEHOLDER = re.compile(r"%\\?\((\w+)\\?\)s")
+# Translations by context (texts of pages have none) and English text.
 Catalog = dict[tuple[str, str], str]
-"""Translations by context (texts of pages have none) and English text."""
 
 
 @cache

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ..domain.errors import Forbidden
@@ -18,14 +18,13 @@ from .session import Session
 ROOT = "console"
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _PLACE = re.compile(rf"(?:{_PART}(?:/{_PART})*)?(?:\?[A-Za-z0-9._~%&=+:*-]*)?\Z")
+# What a page may cost: those that read on and on stop before it.
 MOST_READ_UNITS = 20
-"""What a page may cost: those that read on and on stop before it."""
 _TOPICS = "console-topics"
 _READERS = {"consume", "admin"}
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
+class Links(NamedTuple):
     """Links from the page at `path`, which begins with `/`."""
 
     path: str
@@ -60,24 +59,28 @@ def query_text(query: Mapping[str, object]) -> str:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Visit:
-    """One request as a page's handler sees it."""
+    """One request as a page's handler sees it.
+
+    `base`: where the service is, as curl needs it.
+    `params`: what stands in the path.
+    `source`: the visitor's address.
+    `named`: the topic and the group that the path names, once they are read: each template has them.
+    """
 
     deps: Deps
     method: str
     links: Links
     base: str
-    """Where the service is, as curl needs it."""
     headers: Mapping[str, str]
     params: Mapping[str, str]
-    """What stands in the path."""
     query: Mapping[str, str]
     form: Mapping[str, str]
     units: Units
     request_id: str
     secure: bool
     source: str
-    """The visitor's address."""
     signed_in: Session | None = None
+    named: dict[str, Topic | Group] = field(default_factory=dict)
 
     @property
     def session(self) -> Session:
@@ -102,12 +105,16 @@ class Visit:
     def topic(self, *, consistent: bool = False) -> Topic:
         """The topic that the path names, as the visitor may see it; NotFound. `consistent`: as it is stored, not as it
         was some seconds ago."""
-        return self.caller.seen(self.deps.catalog.topic(self.params["topic"], consistent=consistent))
+        topic = self.caller.seen(self.deps.catalog.topic(self.params["topic"], consistent=consistent))
+        self.named["topic"] = topic
+        return topic
 
     def group(self, *, consistent: bool = False) -> tuple[Topic, Group]:
         """The topic and the group that the path names; NotFound."""
         topic = self.topic()
-        return topic, self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
+        group = self.deps.catalog.group(topic, self.params["group"], consistent=consistent)
+        self.named["group"] = group
+        return topic, group
 
     def position(self, purpose: str, name: str = "after") -> str | None:
         """Where the list goes on, as the URL says; None where it begins."""
@@ -153,8 +160,7 @@ class Page:
     begun: tuple[Session, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SeeOther:
+class SeeOther(NamedTuple):
     """Another page, after something was done (or undone)."""
 
     to: str

@@ -13,10 +13,10 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import Future
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse, IncompleteRead
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ..domain.limits import MAX_REPLY_BYTES, MAX_REPLY_HEADER_BYTES
 
@@ -51,13 +51,13 @@ class Deadline:
         return round((self._monotonic() - self._began) * 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """An HTTP answer. Header names are lower case; the body may have been cut at its limit."""
+class Reply(NamedTuple):
+    """An answer with any status. `body` is cut at 64 KB; header names are lower case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    duration_ms: int
 
 
 class HeadersTooLong(HTTPException):
@@ -116,7 +116,7 @@ class Connection:
         poll.register(self._sock, 0)  # POLLERR and POLLHUP alone
         return bool(poll.poll(min(_RESET_MS, deadline.seconds_left() * 1000)))
 
-    def exchange(self, method: str, request: bytes, deadline: Deadline) -> tuple[HttpAnswer, bool]:
+    def exchange(self, method: str, request: bytes, deadline: Deadline) -> tuple[Reply, bool]:
         """Send a request and read its answer. Returns also whether the connection may be used again."""
         self.heard = False
         self._send(request, deadline)
@@ -132,7 +132,7 @@ class Connection:
         is_spent = response.will_close or response.status == HTTPStatus.SWITCHING_PROTOCOLS
         reusable = response.isclosed() and not is_spent and not reader.has_more(wire)
         self.has_served = True
-        return HttpAnswer(response.status, headers, body), reusable
+        return Reply(response.status, headers, body, deadline.spent_ms()), reusable
 
     def _send(self, request: bytes, deadline: Deadline) -> None:
         rest = memoryview(request)
@@ -287,34 +287,24 @@ class Lookups:
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
         self._lock = threading.Lock()
-        self._running: dict[str, _Lookup] = {}
+        self._running: dict[str, Future[tuple[str, ...]]] = {}
 
     def addresses(self, host: str, seconds: float) -> tuple[str, ...]:
         """The host's addresses now. Raises TimeoutError after so many seconds."""
         with self._lock:
             lookup = self._running.get(host)
             if lookup is None:
-                lookup = _Lookup(host, self._resolve, self._forget)
-                lookup.start()  # first: a lookup without a thread must have no other waiter
+                lookup, name = Future(), f"resolve {host}"
+                # first: a lookup without a thread must have no other waiter
+                threading.Thread(target=self._look_up, args=(host, lookup), name=name, daemon=True).start()
                 self._running[host] = lookup
-        lookup.join(seconds)
-        if lookup.is_alive():
-            raise TimeoutError
-        return lookup.addresses
+        return lookup.result(seconds)
 
-    def _forget(self, host: str) -> None:
-        with self._lock:
-            del self._running[host]
-
-
-class _Lookup(threading.Thread):
-    def __init__(self, host: str, resolve: Resolve, on_done: Callable[[str], None]) -> None:
-        super().__init__(name=f"resolve {host}", daemon=True)
-        self.addresses: tuple[str, ...] = ()
-        self._host, self._resolve, self._on_done = host, resolve, on_done
-
-    def run(self) -> None:
+    def _look_up(self, host: str, lookup: Future[tuple[str, ...]]) -> None:
+        addresses: tuple[str, ...] = ()
         try:
-            self.addresses = self._resolve(self._host)
+            addresses = self._resolve(host)
         finally:
-            self._on_done(self._host)
+            with self._lock:
+                del self._running[host]
+            lookup.set_result(addresses)

@@ -12,10 +12,12 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
+from typing import NamedTuple
 
 from . import connections as net
 from .addresses import UNUSABLE, Rules, Target, parse_url
 from .connections import Connection, Deadline, Monotonic
+from .connections import Reply as Reply
 
 HOP_HEADER = "Headrace-Hop"  # we send it, the front door refuses it: no message goes in circles
 _OURS = {"User-Agent": "headrace", "Accept-Encoding": "identity", HOP_HEADER: "1"}
@@ -29,18 +31,7 @@ _REGISTRATION_SECONDS = 5.0
 _STALE_MS = 1000  # who was silent for longer before a reset may have been at work on the request
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer with any status. `body` is cut at 64 KB; header names are lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    duration_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unreached:
+class Unreached(NamedTuple):
     """No answer, and why, in words that may be shown."""
 
     detail: str
@@ -74,9 +65,7 @@ class Egress:
             answer = self._attempt(method, url, headers, body, deadline)
         except (OSError, HTTPException, ValueError) as error:
             return Unreached(_detail(error, seconds), deadline.spent_ms())
-        if answer is None:
-            return Unreached("the address cannot be used", deadline.spent_ms())
-        return Reply(answer.status, answer.headers, answer.body, deadline.spent_ms())
+        return answer or Unreached("the address cannot be used", deadline.spent_ms())
 
     def refusal(self, url: str) -> str | None:
         """Why a URL may not be called, judged by its text and the addresses it resolves to now; None: it may."""
@@ -95,7 +84,7 @@ class Egress:
 
     def _attempt(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, deadline: Deadline
-    ) -> net.HttpAnswer | None:
+    ) -> Reply | None:
         target = parse_url(url, self.rules)
         addresses = () if isinstance(target, str) else self._addresses(target, deadline)
         if isinstance(target, str) or not addresses:
@@ -134,9 +123,7 @@ class Egress:
             raise
         return Connection(_key(target, address), sock)
 
-    def _exchange(
-        self, connection: Connection, method: str, request: bytes, deadline: Deadline
-    ) -> net.HttpAnswer:
+    def _exchange(self, connection: Connection, method: str, request: bytes, deadline: Deadline) -> Reply:
         reusable = False
         begun_ms = deadline.spent_ms()
         try:

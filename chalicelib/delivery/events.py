@@ -1,4 +1,4 @@
-"""CloudEvents 1.0: what a request to a URL looks like, in its three content modes.
+"""CloudEvents 1.0: what a request to a URL looks like, in its three content modes; and a test.
 
 A producer's own event was stored with its attributes as message headers `ce-*`. Id, source, time and version are
 ours; its type, schema and extensions are kept, and its subject where the message has no key.
@@ -10,8 +10,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -19,9 +18,10 @@ import msgspec
 from ..domain.call_result import Attempt, PushBatch
 from ..domain.message import TRACEPARENT, Draft, holds_json, is_reserved, traceparent
 from ..domain.times import rfc3339
-from ..domain.topic import Payload
+from ..domain.topic import Consumer, Payload
 
 _TYPE = "headrace.message"
+TEST_TYPE = "headrace.test"
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,64}")
 _NOT_KEPT = {"id", "source", "specversion", "time", "datacontenttype", "data", "data_base64"}
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
@@ -29,8 +29,7 @@ _PLAIN = "".join(char for char in _PRINTABLE if char not in ' "%')  # CloudEvent
 _ALL_PLAIN = re.compile(f"[{re.escape(_PLAIN)}]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(NamedTuple):
     """A request: what is signed as its id, its headers (without the signature) and its body."""
 
     id: str
@@ -128,3 +127,29 @@ def _forwarded_headers(draft: Draft) -> dict[str, str]:
 def _encoded(value: str, plain_characters: str) -> str:
     """A header's value, percent-encoded but for the characters that are kept: hardly ever is there any other."""
     return value if _ALL_PLAIN.fullmatch(value) else quote(value, safe=plain_characters)
+
+
+def test_post(consumer: Consumer, id: str, now_ms: int) -> Post:
+    """The request that carries a test event: signed and sent like a message, without a place in any log."""
+    at = rfc3339(now_ms)
+    headers = {
+        "Content-Type": "application/json",
+        "Headrace-Topic": consumer.topic,
+        "Headrace-Group": consumer.group,
+        "ce-id": id,
+        "ce-source": f"/topics/{consumer.topic}",
+        "ce-specversion": "1.0",
+        "ce-time": at,
+        "ce-type": TEST_TYPE,
+    }
+    return Post(id, headers, msgspec.json.encode(_test_body(consumer, at)))
+
+
+def test_event(consumer: Consumer, now_ms: int) -> bytes:
+    """What a function gets as a test: it has nothing to do, and answers as it does to any batch."""
+    return msgspec.json.encode({**_test_body(consumer, rfc3339(now_ms)), "messages": []})
+
+
+def _test_body(consumer: Consumer, at: str) -> dict[str, Any]:
+    names = {"topic": consumer.topic, "group": consumer.group, "consumer": consumer.name}
+    return {"test": True, **names, "sent_at": at}

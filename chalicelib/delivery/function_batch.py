@@ -41,16 +41,9 @@ def failed_ids(sent_ids: Collection[str], answer: bytes) -> frozenset[str] | Non
 
 def _message(attempt: Attempt) -> dict[str, Any]:
     message, draft = attempt.message, attempt.message.draft
-    return {
-        "id": message.id,
-        **body_fields(draft),
-        "content_type": draft.content_type,
-        "keys": draft.keys,
-        "tag": draft.tag,
-        "ordering_key": draft.ordering_key,
-        "headers": draft.headers,
-        "accepted_at": rfc3339(message.first_accepted_ms),
-        "attempt": attempt.number,
-        "shard": message.shard,
-        "offset": message.offset,
+    given = {
+        name: getattr(draft, name) for name in ("content_type", "keys", "tag", "ordering_key", "headers")
     }
+    accepted_at = rfc3339(message.first_accepted_ms)
+    place = {"attempt": attempt.number, "shard": message.shard, "offset": message.offset}
+    return {"id": message.id, **body_fields(draft), **given, "accepted_at": accepted_at, **place}

@@ -1,4 +1,5 @@
-"""Lambda functions that consume, on AWS or in a local file; and the invocation of Headrace's own functions."""
+"""Lambda functions that consume, on AWS or in a local file; and the start of Headrace's own functions
+and jobs."""
 
 from __future__ import annotations
 
@@ -56,6 +57,7 @@ class Functions(Protocol):
         ...
 
 
+@dataclass(kw_only=True, frozen=True, eq=False)
 class LambdaFunctions:
     """Lambda functions of our own account and region, but not Headrace's own, whose names begin with `prefix`.
 
@@ -63,11 +65,10 @@ class LambdaFunctions:
     by itself: a second try would be a second attempt.
     """
 
-    def __init__(self, *, client: Callable[[int], Any], region: str, account: str, prefix: str) -> None:
-        self._client = client
-        self._region = region
-        self._account = account
-        self._prefix = prefix
+    client: Callable[[int], Any]
+    region: str
+    account: str
+    prefix: str
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
         """As `Functions.call`."""
@@ -76,7 +77,7 @@ class LambdaFunctions:
         if len(event) > _MAX_EVENT_BYTES:
             return FunctionFailed("the event is larger than Lambda takes")
         try:
-            client = self._client(math.ceil(seconds))
+            client = self.client(math.ceil(seconds))
             answer = _invoke(client, name, "RequestResponse", event)
             payload: bytes = answer["Payload"].read()
         except sdk.ClientError as error:
@@ -102,9 +103,9 @@ class LambdaFunctions:
         match = _ARN.fullmatch(name)
         if not match:
             return "must be given by the ARN of a Lambda function"
-        if (match["region"], match["account"]) != (self._region, self._account):
+        if (match["region"], match["account"]) != (self.region, self.account):
             return "must be of Headrace's own account and region"
-        if match["name"].lower().startswith(self._prefix.lower()):
+        if match["name"].lower().startswith(self.prefix.lower()):
             return "must not be one of Headrace's own"
         return None
 
@@ -160,18 +161,16 @@ class _Call(threading.Thread):
             raise
 
 
+@dataclass(frozen=True, eq=False)
 class LambdaInvoker:
     """ports.Invoker on Lambda. `names` are the deployed names of the functions of app.py; `client` makes or finds a
     client that waits so many seconds for an answer, and does not try again by itself. `sqs` makes or finds one for the
     queue whose messages start the mover."""
 
-    def __init__(
-        self, client: Callable[[int], Any], names: Mapping[str, str], sqs: Callable[[], Any], queue_url: str
-    ) -> None:
-        self._client = client
-        self._names = names
-        self._sqs = sqs
-        self._queue_url = queue_url
+    client: Callable[[int], Any]
+    names: Mapping[str, str]
+    sqs: Callable[[], Any]
+    queue_url: str
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         """As `Invoker.invoke`. Raises Unavailable if Lambda did not take the event."""
@@ -179,9 +178,9 @@ class LambdaInvoker:
 
     def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
         """As `Invoker.wake_mover`."""
-        body, url = json.dumps(hint), self._queue_url
+        body, url = json.dumps(hint), self.queue_url
         try:
-            self._sqs().send_message(QueueUrl=url, MessageBody=body, DelaySeconds=delay_seconds)
+            self.sqs().send_message(QueueUrl=url, MessageBody=body, DelaySeconds=delay_seconds)
         except (sdk.ClientError, sdk.BotoCoreError) as error:
             raise unavailable("The mover's queue did not take a wake-up.") from error
 
@@ -201,13 +200,30 @@ class LambdaInvoker:
         something left to read is not used again."""
         payload = json.dumps(event).encode()
         try:
-            client = self._client(seconds)
-            answer = _invoke(client, self._names[function], kind, payload)
+            client = self.client(seconds)
+            answer = _invoke(client, self.names[function], kind, payload)
             return answer["Payload"].read(), "FunctionError" in answer
         except (sdk.ClientError, sdk.BotoCoreError) as error:
             raise unavailable(
                 f"The function {function} was not started, or did not answer; try again."
             ) from error
+
+
+class GlueJobs:
+    """ports.Jobs: jobs of Glue that are named `<prefix>-<job>`."""
+
+    def __init__(self, client: Callable[[], Any], prefix: str) -> None:
+        self._client = client
+        self._prefix = prefix
+
+    def start(self, job: str, arguments: Mapping[str, str]) -> bool:
+        """False also where Glue refuses: too many runs at once, no such job, no answer. An operator can fix each."""
+        options = {f"--{name}": value for name, value in arguments.items()}
+        try:
+            self._client().start_job_run(JobName=f"{self._prefix}-{job}", Arguments=options)
+        except (sdk.ClientError, sdk.BotoCoreError):
+            return False
+        return True
 
 
 def _invoke(client: Any, name: str, kind: str, payload: bytes) -> Any:

@@ -14,8 +14,8 @@ SECONDS = 10.0
 _TRUST_SECONDS = 3600.0
 _MAX_TRUSTED = 4096
 
+# May one more handshake go to this host now?
 MayAsk = Callable[[str], bool]
-"""May one more handshake go to this host now?"""
 
 
 def greet(egress: Egress, url: str, origin: str, may_ask: MayAsk, seconds: float = SECONDS) -> CallResult:

@@ -14,7 +14,7 @@ from ..domain.message import header_spelling
 from ..domain.topic import Consumer, ConsumerKind
 from ..domain.transaction import CheckAnswer, Transaction
 from ..ports.world import Clock
-from . import answers, checks, events, function_batch, handshake, ping, transform, webhooks
+from . import answers, checks, events, function_batch, handshake, transform, webhooks
 from .connections import Deadline, Monotonic
 from .egress import Egress, Reply, Unreached
 from .functions import FunctionFailed, Functions, Throttled
@@ -69,19 +69,20 @@ class Sender:
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._ping_function(consumer, seconds)
         now_ms = self.real_clock.now_ms()
-        post = _previewed(consumer, push_batch) if push_batch else ping.post(consumer, id, now_ms)
+        post = _previewed(consumer, push_batch) if push_batch else events.test_post(consumer, id, now_ms)
         if isinstance(post, CallResult):
-            return _exchange(consumer, _shown({}, consumer), b"", post)
+            return Exchange(consumer.target, _shown({}, consumer), b"", post)
         secrets = live_secrets(consumer, self.clock.now_ms())
         signature, answer = self._request(consumer, post, secrets, seconds)
         shown, result = _shown(post.headers, consumer) | signature, self._judge(consumer, answer)
         if isinstance(answer, Unreached):
-            return _exchange(consumer, shown, post.body, result)
+            return Exchange(consumer.target, shown, post.body, result)
         values, body = list(static_headers(consumer).values()), answer.body
         if values:
             body = answers.without(body.decode(errors="replace"), values).encode()
         answer_headers = {name: answers.without(value, values) for name, value in answer.headers.items()}
-        return _exchange(consumer, shown, post.body, result, answer_headers, body)
+        cut, size = body[:MOST_SHOWN_BYTES], len(body)
+        return Exchange(consumer.target, shown, post.body, result, answer_headers, cut, size)
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         """Ask a producer what became of its transaction. Asks for consent first, once an hour for each URL."""
@@ -151,22 +152,23 @@ class Sender:
 
     def _ping_function(self, consumer: Consumer, seconds: float) -> Exchange:
         deadline = Deadline(self.monotonic, seconds)
-        event = ping.event(consumer, self.real_clock.now_ms())
+        event = events.test_event(consumer, self.real_clock.now_ms())
         answer = self.functions.call(consumer.target, event, seconds)
         ms = deadline.spent_ms()
         result = _batch_result(consumer, answer, (), ms)
         if not isinstance(result, CallResult):
             result = CallResult(Verdict.DONE, "it answered", duration_ms=ms, is_own_answer=True)
-        return _exchange(consumer, {}, event, result, {}, answer if isinstance(answer, bytes) else b"")
+        said = answer if isinstance(answer, bytes) else b""
+        return Exchange(consumer.target, {}, event, result, {}, said[:MOST_SHOWN_BYTES], len(said))
 
 
 def preview(consumer: Consumer, push_batch: PushBatch) -> Exchange:
     """What would be sent of a message to a URL, but for the signature. Nothing is sent."""
     post = _previewed(consumer, push_batch)
     if isinstance(post, CallResult):
-        return _exchange(consumer, _shown({}, consumer), b"", post)
+        return Exchange(consumer.target, _shown({}, consumer), b"", post)
     result = CallResult(Verdict.DONE, "not sent")
-    return _exchange(consumer, _shown(post.headers, consumer), post.body, result)
+    return Exchange(consumer.target, _shown(post.headers, consumer), post.body, result)
 
 
 def _previewed(consumer: Consumer, push_batch: PushBatch) -> events.Post | CallResult:
@@ -195,25 +197,6 @@ def _with_static(headers: Mapping[str, str], static: Mapping[str, str]) -> dict[
 def _shown(headers: Mapping[str, str], consumer: Consumer) -> dict[str, str]:
     """A request's headers as people may see them: of the consumer's own only the names."""
     return _with_static(headers, dict.fromkeys(consumer.header_names, answers.HIDDEN))
-
-
-def _exchange(
-    consumer: Consumer,
-    headers: Mapping[str, str],
-    sent: bytes,
-    result: CallResult,
-    answer_headers: Mapping[str, str] | None = None,
-    answer: bytes = b"",
-) -> Exchange:
-    return Exchange(
-        url=consumer.target,
-        headers=headers,
-        body=sent,
-        result=result,
-        answer_headers=answer_headers or {},
-        answer_body=answer[:MOST_SHOWN_BYTES],
-        answer_bytes=len(answer),
-    )
 
 
 def _batch_result(

@@ -28,8 +28,8 @@ _CHARS_A_VISIT = 64  # of a text that a function reads or makes
 TOO_LARGE = "transform: the result is too large"
 TOO_LONG = "transform: it takes too many steps"
 IS_NULL = "transform: the result is null"
+# What an attempt's error says. The library's own text would quote the message.
 FAILED = "transform: a function got a value of the wrong type"
-"""What an attempt's error says. The library's own text would quote the message."""
 
 
 class TransformFailed(Exception):

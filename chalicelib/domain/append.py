@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .errors import HeadraceError
 from .message import Draft
@@ -12,8 +13,7 @@ from .timer import Fired, Part, Timer
 from .transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Pack:
+class Pack(NamedTuple):
     """Drafts that fit one segment, encoded once. `size` is the stored payload in bytes."""
 
     drafts: tuple[Draft, ...]
@@ -23,7 +23,10 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class DedupEntry:
-    """Remembers a dedup id with what it was used for, until `ends_ms`; written in one transaction with the segment."""
+    """Remembers a dedup id with what it was used for, until `ends_ms`; written in one transaction with the segment.
+
+    `instead_of`: the message whose entry it replaces; None: no message has the id.
+    """
 
     topic_uid: str
     dedup_id: str
@@ -32,7 +35,6 @@ class DedupEntry:
     accepted_ms: int
     ends_ms: int
     instead_of: str | None = None
-    """The message whose entry it replaces; None: no message has the id."""
 
     @property
     def expires_s(self) -> int:
@@ -40,12 +42,11 @@ class DedupEntry:
         return -(-self.ends_ms // 1000)
 
 
+# The timer of a message that takes another's place, and the entry with which it takes over its dedup id.
 Successor = tuple[Timer, DedupEntry]
-"""The timer of a message that takes another's place, and the entry with which it takes over its dedup id."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyEntry:
+class KeyEntry(NamedTuple):
     """One message under one business key. It is written before the message: an append that fails leaves an entry
     without a message."""
 

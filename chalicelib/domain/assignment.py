@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from . import breaker
-from .limits import CONSUMER_OFFLINE_AFTER
+from .limits import CONSUMER_OFFLINE_AFTER_MS
 from .times import MINUTE_MS
 from .topic import Consumer, ConsumerState, Group
 
-_OFFLINE_AFTER_MS = round(CONSUMER_OFFLINE_AFTER.total_seconds() * 1000)
 _IDLE_AFTER_MS = 3 * MINUTE_MS  # since the last receive of a consumer that holds back a shard
 _MOST_AHEAD_MS = MINUTE_MS  # by how much the clock that noted a sign of life may be ahead of ours
+# In place of a strategy: every member has all shards.
 EVERYONE = "broadcast"
-"""In place of a strategy: every member has all shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,7 @@ class Target(NamedTuple):
         return Assignment(epoch, self.strategy, self.members, owners, now_ms, self.idle)
 
 
-@dataclass(frozen=True, slots=True)
-class Team:
+class Team(NamedTuple):
     """A group's consumers: the owner of each shard (in a broadcast: all that are ACTIVE), and, in the order of their
     ranks, those that are called."""
 
@@ -74,8 +72,7 @@ class Team:
     called: Sequence[Consumer]
 
 
-@dataclass(frozen=True, slots=True)
-class Staffed:
+class Staffed(NamedTuple):
     """A group that has consumers, with these and its stored assignment."""
 
     group: Group
@@ -123,7 +120,7 @@ def is_online(consumer: Consumer, now_ms: int) -> bool:
     must not be open."""
     if consumer.is_called:
         return consumer.state == ConsumerState.ACTIVE and not breaker.is_open(consumer.open_until_ms, now_ms)
-    return -_MOST_AHEAD_MS <= now_ms - consumer.seen_ms < _OFFLINE_AFTER_MS
+    return -_MOST_AHEAD_MS <= now_ms - consumer.seen_ms < CONSUMER_OFFLINE_AFTER_MS
 
 
 def is_silent(consumer: Consumer, now_ms: int) -> bool:

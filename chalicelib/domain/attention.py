@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from . import breaker
 from .times import DAY_MS, HOUR_MS, MINUTE_MS
@@ -27,8 +28,7 @@ class Kind(StrEnum):
     BUDGET = "BUDGET"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """Of a kind: a sentence that says what it is, what to do, and how long it must last before it is in the list."""
 
     what: str
@@ -86,8 +86,8 @@ RULES: Mapping[Kind, Rule] = {
     ),
 }
 OF_DESTINATIONS = (Kind.DESTINATION_GONE, Kind.REFUSED)
+# What a look at a topic does not find.
 OF_OTHERS = (Kind.BACKLOG, *OF_DESTINATIONS)
-"""What a look at a topic does not find."""
 _PRESENT_MS = HOUR_MS  # after its last sign of life a pull consumer counts as present for so long
 MOST = 100  # states of one topic that are noted
 
@@ -159,12 +159,9 @@ def of_group(
     """The states of a group. `waiting_ms`: when the oldest message came that it owes, if none is being worked on."""
     states = [state for _, state in stopped(consumers, now_ms)]
     yield from states
-    if states or waiting_ms is None or group.is_paused(now_ms) or _has_consumer(consumers, now_ms):
+    # one that is called is PENDING for less than an hour, or ACTIVE
+    has_consumer = any(each.is_called or now_ms - each.seen_ms < _PRESENT_MS for each in consumers)
+    if states or waiting_ms is None or group.is_paused(now_ms) or has_consumer:
         return
     if now_ms - waiting_ms >= RULES[Kind.NO_CONSUMERS].after_ms:
         yield Attention(Kind.NO_CONSUMERS, waiting_ms, group.topic, group.name)
-
-
-def _has_consumer(consumers: Sequence[Consumer], now_ms: int) -> bool:
-    """Is there one to work on what waits? One that is called is PENDING for less than an hour, or ACTIVE."""
-    return any(consumer.is_called or now_ms - consumer.seen_ms < _PRESENT_MS for consumer in consumers)

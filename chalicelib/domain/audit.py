@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+# In place of a token's id and name: a change that the service made by itself.
 SERVICE = "service"
-"""In place of a token's id and name: a change that the service made by itself."""
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .limits import BREAKER_LONGEST_OPEN, BREAKER_OPEN, DISABLE_AFTER, MAX_IN_FLIGHT
+from .limits import BREAKER_LONGEST_OPEN_MS, BREAKER_OPEN_MS, DISABLE_AFTER_MS, MAX_IN_FLIGHT
 
 # Failures in a row that are remembered; so many with an answer of its own, of different messages, open it.
 WINDOW = 32
@@ -29,9 +29,6 @@ WINDOW = 32
 _FEWEST = 10
 _PROBES = 8  # failed probes, with an answer, that open it again
 LATELY_MS = 60_000  # a success within this time shows that the consumer works
-_OPEN_MS = round(BREAKER_OPEN.total_seconds() * 1000)
-_LONGEST_MS = round(BREAKER_LONGEST_OPEN.total_seconds() * 1000)
-_DISABLE_MS = round(DISABLE_AFTER.total_seconds() * 1000)
 # By how much the clock that opened a circuit may be ahead of ours; a longer time is that of a wrong clock.
 _CLOCKS_DIFFER_MS = 15_000
 
@@ -83,15 +80,9 @@ def after(
         return replace(health, allowance=lower)
     window = (*health.window, is_own_answer)[-WINDOW:]
     if _opens(health, window, now_ms, half_open=half_open, is_repeated=is_repeated):
-        open_ms = min(_OPEN_MS * 2 ** min(health.times_opened, 10), _LONGEST_MS)
-        return Health(
-            window=(),
-            allowance=1,
-            failing_ms=failing_ms,
-            open_until_ms=now_ms + open_ms,
-            times_opened=health.times_opened + 1,
-            succeeded_ms=health.succeeded_ms,
-        )
+        open_ms = min(BREAKER_OPEN_MS * 2 ** min(health.times_opened, 10), BREAKER_LONGEST_OPEN_MS)
+        opened = {"open_until_ms": now_ms + open_ms, "times_opened": health.times_opened + 1}
+        return replace(health, window=(), allowance=1, failing_ms=failing_ms, **opened)
     return replace(health, window=window, failing_ms=failing_ms, allowance=lower)
 
 
@@ -143,17 +134,18 @@ def is_open(open_until_ms: int | None, now_ms: int) -> bool:
 
 def _is_ahead(open_until_ms: int | None, at_ms: int, now_ms: int) -> bool:
     """Does the circuit's time end after `at_ms`, as far as the clock that set it can be believed now?"""
-    return open_until_ms is not None and at_ms < open_until_ms <= now_ms + _LONGEST_MS + _CLOCKS_DIFFER_MS
+    latest_ms = now_ms + BREAKER_LONGEST_OPEN_MS + _CLOCKS_DIFFER_MS
+    return open_until_ms is not None and at_ms < open_until_ms <= latest_ms
 
 
 def should_disable(failing_ms: int | None, times_opened: int, now_ms: int) -> bool:
     """Has the consumer failed long enough to be disabled? Its circuit must also have opened: two failures a week apart
     do not disable it."""
-    return failing_ms is not None and times_opened > 0 and now_ms - failing_ms >= _DISABLE_MS
+    return failing_ms is not None and times_opened > 0 and now_ms - failing_ms >= DISABLE_AFTER_MS
 
 
 def disables_ms(failing_ms: int | None, times_opened: int, now_ms: int) -> int | None:
     """When the consumer will be disabled; None during the first half of that time."""
-    if failing_ms is None or not times_opened or now_ms - failing_ms < _DISABLE_MS // 2:
+    if failing_ms is None or not times_opened or now_ms - failing_ms < DISABLE_AFTER_MS // 2:
         return None
-    return failing_ms + _DISABLE_MS
+    return failing_ms + DISABLE_AFTER_MS

@@ -9,7 +9,6 @@ from dataclasses import replace
 from . import cursor_transitions as transitions
 from . import ranges
 from .cursor import Cursor, Disposition, Result, Selection, unsettled
-from .ranges import Ranges
 from .spans import Span, coalesce, ranges_of, without
 
 
@@ -38,7 +37,7 @@ def token_of(cursor: Cursor, offset: int) -> str | None:
     return next(held, None)
 
 
-def owed(cursor: Cursor, end: int) -> Ranges:
+def owed(cursor: Cursor, end: int) -> ranges.Ranges:
     """The offsets before `end` that are not settled."""
     unsettled_ranges = ranges.normalise([*ranges_of(unsettled(cursor)), (cursor.next, max(cursor.next, end))])
     return ranges.subtract(unsettled_ranges, ((end, max(end, cursor.next)),))
@@ -62,7 +61,7 @@ def purge(cursor: Cursor, end: int, segment_at: int) -> Cursor:
     return transitions.claim(replace(cursor, leases=leases), selection, "", "", 0)
 
 
-def pass_over(spans: Sequence[Span], settled: Ranges, offset: int, segment_at: int) -> Selection:
+def pass_over(spans: Sequence[Span], settled: ranges.Ranges, offset: int, segment_at: int) -> Selection:
     """What a claim of this offset does with those before it that were never claimed: `spans` wait in the cursor,
     `settled` ones hold no message."""
     return Selection((), tuple(spans), settled, offset + 1, segment_at, ranges.total(settled))

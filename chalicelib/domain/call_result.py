@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
 
 from .limits import MAX_BODY_BYTES
 from .message import Message
@@ -83,8 +85,7 @@ class PushBatch:
 MOST_SHOWN_BYTES = 1_024
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """A `POST` to a URL (without headers: an event for the function of this name), as it was sent, and its result.
 
     `answer_headers` and the beginning of the answer's body are the subscriber's own; both are empty if there was no
@@ -95,6 +96,6 @@ class Exchange:
     headers: Mapping[str, str]
     body: bytes
     result: CallResult
-    answer_headers: Mapping[str, str]
+    answer_headers: Mapping[str, str] = MappingProxyType({})
     answer_body: bytes = b""
     answer_bytes: int = 0

@@ -64,7 +64,7 @@ MAX_RECEIVE_ID_CHARS = 64
 MAX_RECEIVE_WAIT_SECONDS = 20
 MAX_RECEIPTS = 1000
 MAX_ANSWER_BYTES = 4 * 1024 * 1024  # bodies and fields of one answer; in base64 still below Lambda's 6 MB
-CONSUMER_OFFLINE_AFTER = timedelta(seconds=30)  # DMQ's heartbeat interval
+CONSUMER_OFFLINE_AFTER_MS = 30 * times.SECOND_MS  # DMQ's heartbeat interval
 
 # Delivery
 MAX_CALLS = 256  # under way at once in one process of a group's delivery
@@ -82,12 +82,12 @@ MAX_STATIC_HEADERS = 16  # of a URL
 MAX_STATIC_HEADER_BYTES = 3_500  # together, with their names: KMS encrypts up to 4 KB
 MAX_REJECT_STATUSES = 64
 MAX_BATCH_WAIT_SECONDS = 20
-FUNCTION_START = timedelta(seconds=10)  # Lambda's time for a cold start, not counted in the function's own
+FUNCTION_START_SECONDS = 10  # Lambda's time for a cold start, not counted in the function's own
 ROTATION_OVERLAP = timedelta(days=1)
-BREAKER_OPEN = timedelta(seconds=5)  # at first; twice as long each time in a row
-BREAKER_LONGEST_OPEN = timedelta(seconds=300)
+BREAKER_OPEN_MS = 5 * times.SECOND_MS  # at first; twice as long each time in a row
+BREAKER_LONGEST_OPEN_MS = 5 * times.MINUTE_MS
 MAX_REDRIVE = 10_000
-DISABLE_AFTER = timedelta(days=5)  # of failures only
+DISABLE_AFTER_MS = 5 * times.DAY_MS  # of failures only
 
 # Transactions
 MAX_CHECKS = 15  # RocketMQ's
@@ -121,7 +121,7 @@ MAX_HOLE = 2 * MAX_BATCH  # a longer gap is no missing write but expired rows
 TAIL_TRUST = timedelta(minutes=5)
 MAX_LOOK_BACK_ROWS = 16_384  # of a shard, read to find the rows of an earlier try of a request
 MAX_RESEND_SECONDS = times.DAY_SECONDS
-RESEND_SLACK = timedelta(seconds=5)  # how long a repeat may be on its way to the service, and clocks differ
+RESEND_SLACK_MS = 5 * times.SECOND_MS  # how long a repeat may be on its way to the service, and clocks differ
 MIN_RETENTION = timedelta(hours=1)  # rows are there for two days all the same
 TAIL_SURE = timedelta(days=1)  # no row expires sooner: behind a younger row none can be missing
 RETENTION_GRACE = timedelta(days=1)  # a row outlives its retention by this, for dead letters to be made

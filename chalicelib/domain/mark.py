@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .attention import Attention
 from .times import HOUR_MS
@@ -19,8 +20,7 @@ _AGAIN_MS = 30_000
 _SLACK_MS = 60_000  # for a writer that is slow after its mark, and for clocks that differ
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """A topic, by name, and the time."""
 
     topic: str

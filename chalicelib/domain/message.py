@@ -74,10 +74,32 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A message without id and offset, as a producer gave it, checked. The log's rows hold drafts."""
+    """A message without id and offset, as a producer gave it, checked. The log's rows hold drafts.
+
+    `body`: the compact UTF-8 text of a JSON value where `is_json`, else the bytes as they came.
+    `expires_ms`: after this time it is not delivered any more.
+    `max_attempts`: overrides the group's, as do `ladder` (waits in seconds), `jitter` and `steps_from`.
+    `job`: the name that its producer gave it, unique in the topic until every group has ended it.
+    `dedup_until`: `done`: the dedup id is free once every group has ended its message.
+    `instead_of`: the ended message whose dedup id it takes over.
+    `blob`: the object that holds the body, if it is too large for the log.
+    `blob_bytes`: the size of the body in that object, before compression.
+    `origin`: set in an entry of a retry lane: the message that it stands for.
+    `id`: set if the message had an id before it had an offset.
+    `due_ms`: the time before which it must not enter the log; once it is in the log, the time when it was due.
+    `dead_reason`: why every group that wants it gets it as a dead letter. UNDECODABLE: the stored message cannot be
+    read.
+    `changed_ms`: when it was last changed in the log, or cancelled.
+    `target_group_uid`: the one group that gets it; None: all.
+    `sent_ms`: when its producer says that it was sent.
+    `accepted_ms`: when it was produced, and `by` whom (see `producer_text`), if it waited before it came into the log.
+    Of a draft that is not stored yet: set where its producer gave it a time.
+    `acts`: what people changed in it since.
+    `redact`: of a copy: what the topic that it comes from hides in its body.
+    `firing`: set in a message of a schedule.
+    """
 
     body: bytes
-    """The compact UTF-8 text of a JSON value where `is_json`, else the bytes as they came."""
     is_json: bool = True
     content_type: str = JSON
     keys: tuple[str, ...] = ()
@@ -86,48 +108,29 @@ class Draft:
     shard: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     expires_ms: int | None = None
-    """After this time it is not delivered any more."""
     max_attempts: int | None = None
-    """Overrides the group's, as do `ladder` (waits in seconds), `jitter` and `steps_from`."""
     ladder: tuple[int, ...] | None = None
     jitter: float | None = None
     steps_from: str | None = None
     job: str | None = None
-    """The name that its producer gave it, unique in the topic until every group has ended it."""
     dedup_id: str | None = None
     dedup_until: str = "window"
-    """`done`: the dedup id is free once every group has ended its message."""
     instead_of: str | None = None
-    """The ended message whose dedup id it takes over."""
     blob: str | None = None
-    """The object that holds the body, if it is too large for the log."""
     blob_bytes: int = 0
-    """The size of the body in that object, before compression."""
     origin: Origin | None = None
-    """Set in an entry of a retry lane: the message that it stands for."""
     id: str | None = None
-    """Set if the message had an id before it had an offset."""
     due_ms: int | None = None
-    """The time before which it must not enter the log; once it is in the log, the time when it was due."""
     dead_reason: str | None = None
-    """Why every group that wants it gets it as a dead letter. UNDECODABLE: the stored message cannot be read."""
     changed_ms: int | None = None
-    """When it was last changed in the log, or cancelled."""
     cancelled: bool = False
     target_group_uid: str | None = None
-    """The one group that gets it; None: all."""
     sent_ms: int | None = None
-    """When its producer says that it was sent."""
     accepted_ms: int | None = None
-    """When it was produced, and `by` whom (see `producer_text`), if it waited before it came into the log. Of a draft
-    that is not stored yet: set where its producer gave it a time."""
     by: str = ""
     acts: tuple[Act, ...] = ()
-    """What people changed in it since."""
     redact: tuple[str, ...] = ()
-    """Of a copy: what the topic that it comes from hides in its body."""
     firing: Firing | None = None
-    """Set in a message of a schedule."""
 
     @property
     def has_body(self) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter, methodcaller
+from typing import NamedTuple
 
 from .times import DAY_MS, HOUR_MS, MINUTE_MS
 
@@ -16,13 +18,15 @@ from .times import DAY_MS, HOUR_MS, MINUTE_MS
 @dataclass(frozen=True, slots=True)
 class GroupReading:
     """How many messages a group has settled, its backlog, and how many retries its lane has delivered. (A SERIAL
-    group's failures wait in place and use no lane.)"""
+    group's failures wait in place and use no lane.)
+
+    `by_shard`: the backlog's parts by shard; empty where they are not known.
+    """
 
     settled: int
     backlog: int
     retried: int = 0
     by_shard: tuple[int, ...] = field(default=(), compare=False)
-    """The backlog's parts by shard; empty where they are not known."""
 
     def backlog_of(self, shard: int) -> int | None:
         """The backlog in one shard; None: not known. A shard that the topic got later had none."""
@@ -49,8 +53,7 @@ class Reading:
         return (self.accepted, self.groups) != (earlier.accepted, earlier.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """Readings that are kept together: at most one in `every_ms`, for `keep_ms`."""
 
     name: str
@@ -61,15 +64,14 @@ class Level:
 HOURS = Level("h", HOUR_MS, 8 * DAY_MS)
 TENS = Level("t", 10 * MINUTE_MS, 26 * HOUR_MS)
 MINUTES = Level("m", MINUTE_MS, 3 * HOUR_MS)
+# The coarsest first. A reading is stored once: with the first level that has none yet for this hour, ten minutes, or
+# minute.
 LEVELS = (HOURS, TENS, MINUTES)
+# Used instead of a topic's uid: the sum of all topics, as one group without a name. Kept with HOURS.
 STAGE = "stage"
-"""Used instead of a topic's uid: the sum of all topics, as one group without a name. Kept with HOURS."""
-"""The coarsest first. A reading is stored once: with the first level that has none yet for this hour, ten minutes, or
-minute."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """A period up to now, the length of its buckets, and the levels that have a reading for each bucket."""
 
     span_ms: int
@@ -88,8 +90,7 @@ WINDOWS: Mapping[str, Window] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GroupBucket:
+class GroupBucket(NamedTuple):
     """A group's rates a second in a bucket, and its backlog at the end of the bucket, also by shard where that was
     wanted. None: there is no reading."""
 
@@ -99,8 +100,7 @@ class GroupBucket:
     by_shard: tuple[int | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(NamedTuple):
     """Rates a second between two moments; None: not known."""
 
     from_ms: int
@@ -125,7 +125,7 @@ def buckets(readings: Sequence[Reading], window: Window, now_ms: int, *, shards:
         return []
     names = sorted({name for reading in readings for name in reading.groups})
     accepted_curve = _Curve(readings, lambda reading: reading.accepted, window)
-    curves = {name: _GroupCurves(readings, name, window, shards) for name in names}
+    bucket_of = {name: _group_buckets(readings, name, window, shards) for name in names}
     first_ms = (now_ms - window.span_ms) // window.bucket_ms * window.bucket_ms
     known_ms = readings[0].at_ms
     rows = []
@@ -133,32 +133,28 @@ def buckets(readings: Sequence[Reading], window: Window, now_ms: int, *, shards:
         end_ms = min(start_ms + window.bucket_ms, now_ms)
         if end_ms < known_ms:
             continue
-        groups = {name: curve.bucket(start_ms, end_ms) for name, curve in curves.items()}
+        groups = {name: bucket(start_ms, end_ms) for name, bucket in bucket_of.items()}
         rows.append(Bucket(start_ms, end_ms, accepted_curve.rate(start_ms, end_ms), groups))
     return rows
 
 
-class _GroupCurves:
-    """The meters of one group over time."""
+def _group_buckets(
+    readings: Sequence[Reading], name: str, window: Window, shards: int
+) -> Callable[[int, int], GroupBucket]:
+    """Gives one group's bucket between two times."""
+    own = [reading for reading in readings if name in reading.groups]
 
-    def __init__(self, readings: Sequence[Reading], name: str, window: Window, shards: int) -> None:
-        own = [reading for reading in readings if name in reading.groups]
-        self._settled = _Curve(own, lambda reading: reading.groups[name].settled, window)
-        self._retried = _Curve(own, lambda reading: reading.groups[name].retried, window)
-        self._backlog = _Curve(own, lambda reading: reading.groups[name].backlog, window)
-        self._by_shard = [_backlog_of(own, name, shard, window) for shard in range(shards)]
+    def curve(value: Callable[[GroupReading], int | None]) -> _Curve:
+        return _Curve(own, lambda reading: value(reading.groups[name]), window)
 
-    def bucket(self, start_ms: int, end_ms: int) -> GroupBucket:
-        return GroupBucket(
-            self._settled.rate(start_ms, end_ms),
-            self._retried.rate(start_ms, end_ms),
-            self._backlog.at(end_ms),
-            tuple(curve.at(end_ms) for curve in self._by_shard),
-        )
-
-
-def _backlog_of(own: Sequence[Reading], name: str, shard: int, window: Window) -> _Curve:
-    return _Curve(own, lambda reading: reading.groups[name].backlog_of(shard), window)
+    settled, retried, backlog = map(curve, map(attrgetter, ("settled", "retried", "backlog")))
+    by_shard = [curve(methodcaller("backlog_of", shard)) for shard in range(shards)]
+    return lambda start_ms, end_ms: GroupBucket(
+        settled.rate(start_ms, end_ms),
+        retried.rate(start_ms, end_ms),
+        backlog.at(end_ms),
+        tuple(each.at(end_ms) for each in by_shard),
+    )
 
 
 class _Curve:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
@@ -22,12 +21,13 @@ from .timer import ANY, Schedule, Timer, TimerKind, retry_id
 from .times import rfc3339
 from .topic import Group, Topic
 
+# The message was made here, about this group (`topic/group`), or a state (`/`). It starts no destination, wherever a
+# retry, a redrive or a replay takes it.
 ABOUT_HEADER = "headrace-about"
-"""The message was made here, about this group (`topic/group`), or a state (`/`). It starts no destination, wherever a
-retry, a redrive or a replay takes it."""
 _ROW_BYTES = 250_000
 MESSAGE_DEAD = "headrace.message.dead"
 SCHEDULE_MISSED = "headrace.schedule.missed"
+# The types of the events when a state that needs a person begins, and when it ends.
 OF_STATE: Mapping[Kind, tuple[str, str | None]] = {
     Kind.DISABLED: ("headrace.consumer.disabled", None),
     Kind.PENDING: ("headrace.consumer.pending", None),
@@ -35,7 +35,6 @@ OF_STATE: Mapping[Kind, tuple[str, str | None]] = {
     Kind.UNDECIDED: ("headrace.transaction.undecided", None),
     Kind.BACKLOG: ("headrace.backlog.over", "headrace.backlog.under"),
 }
-"""The types of the events when a state that needs a person begins, and when it ends."""
 _OF_STATES = (name for names in OF_STATE.values() for name in names if name)
 TYPES = (MESSAGE_DEAD, *_OF_STATES, SCHEDULE_MISSED)
 
@@ -118,29 +117,16 @@ def _about(topic: Topic, group: Group, record: Record, include_body: bool = Fals
     message = record.message
     assert message is not None
     draft = message.draft
-    told: dict[str, Any] = {
-        "topic": topic.name,
-        "group": group.name,
-        "message_id": message.id,
-        "keys": draft.keys,
-        "tag": draft.tag,
-        "outcome": record.status,
-        "reason": record.reason,
-        "attempts": record.attempts,
-        "last_error": record.last_error,
-        "answer": record.answer,
-        "ended_at": rfc3339(record.at_ms),
-    }
+    of = {"topic": topic.name, "group": group.name, "message_id": message.id, "keys": draft.keys}
+    how = {name: getattr(record, name) for name in ("reason", "attempts", "last_error", "answer")}
+    told = {**of, "tag": draft.tag, "outcome": record.status, **how, "ended_at": rfc3339(record.at_ms)}
     headers = {ABOUT_HEADER: f"{topic.name}/{group.name}"}
+    about = Draft(msgspec.json.encode(told), ordering_key=draft.ordering_key, headers=headers)
     if not (include_body and draft.body):
-        return Draft(msgspec.json.encode(told), ordering_key=draft.ordering_key, headers=headers)
+        return about
     hidden = [f"/body{pointer}" for pointer in redact.pointers(topic, message)]
-    return Draft(
-        msgspec.json.encode(told | body_fields(draft)),
-        ordering_key=draft.ordering_key,
-        headers=headers,
-        redact=(*hidden, "/body_base64") if hidden else (),
-    )
+    shown = (*hidden, "/body_base64") if hidden else ()
+    return replace(about, body=msgspec.json.encode(told | body_fields(draft)), redact=shown)
 
 
 def of_state(events: Events | None, now_ms: int, state: Attention, is_over: bool) -> Timer | None:

@@ -135,13 +135,6 @@ def letter_of(key: CursorKey, record: Record) -> DeadLetter | None:
     """The dead letter of a DEAD record; None if its message is gone."""
     if record.message is None:
         return None
-    return DeadLetter(
-        key=key,
-        offset=record.offset,
-        message=record.message,
-        reason=record.reason or "",
-        attempts=record.attempts,
-        at_ms=record.at_ms,
-        last_error=record.last_error,
-        answer=record.answer,
-    )
+    same = ("offset", "attempts", "at_ms", "last_error", "answer")
+    own = {name: getattr(record, name) for name in same}
+    return DeadLetter(key=key, message=record.message, reason=record.reason or "", **own)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+# The header that names the replay a message came by.
 REPLAY_HEADER = "headrace-replay"
-"""The header that names the replay a message came by."""
 
+# The header that names the archived message it repeats.
 REPLAY_OF_HEADER = "headrace-replay-of"
-"""The header that names the archived message it repeats."""
 
 
 class ReplayState(StrEnum):

@@ -10,14 +10,13 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 
 from .ids import REQUEST_ID_CHARS, base32
-from .limits import RESEND_SLACK
+from .limits import RESEND_SLACK_MS
 from .segment import Segment, ShardKey
 from .sharding import shard_of
 
-SLACK_MS = RESEND_SLACK // timedelta(milliseconds=1)
+SLACK_MS = RESEND_SLACK_MS
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 _PREFIX_CHARS = 8  # 40 bits; the content has to agree, too
 _CONTENT_CHARS = REQUEST_ID_CHARS - _PREFIX_CHARS

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import ids
 from .limits import RETENTION_GRACE
@@ -87,16 +87,14 @@ class Rows(list[Segment]):
         self.is_end = is_end
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """A row of the log as a write left it."""
 
     shard: ShardKey
     segment: Segment
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableRecord:
+class UnreadableRecord(NamedTuple):
     """A stream's record of a row that cannot be read."""
 
     record: Mapping[str, Any]

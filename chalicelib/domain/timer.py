@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .message import Draft, Firing
 from .segment import ShardKey
@@ -82,16 +82,14 @@ class Part:
     rest: tuple[Draft, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FirstTimers:
+class FirstTimers(NamedTuple):
     """The first timers of a fragment. `go_on_after` is the sort key of the last one; None: there are no more."""
 
     timers: list[Timer]
     go_on_after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(NamedTuple):
     """A timer that was changed to another time, or cancelled (`cancelled` is the timer as it was). `edits`: how
     often the timer was changed."""
 
@@ -137,8 +135,8 @@ def retry_id(group_uid: str, consumer_uid: str, shard: int, offset: int, attempt
     return f"{group_uid}.{consumer_uid}.{shard}.{offset}.{attempts}"
 
 
+# When the timer of a schedule that has no next time is due: in the year 2286.
 PARKED_MS = 9_999_999_999_999
-"""When the timer of a schedule that has no next time is due: in the year 2286."""
 MISSED_MS = 2 * MINUTE_MS
 MOST_MISSED = 1_000
 _HORIZON_MS = 8 * 366 * DAY_MS  # a cron expression that has no time in it has none
@@ -260,14 +258,9 @@ class Schedule(Timing):
 
     def timer(self, at_ms: int, last_id: str, now_ms: int) -> Timer:
         """The timer for a time."""
-        return Timer(
-            self._due_ms(at_ms),
-            self.timer_id,
-            TimerKind.SCHEDULE,
-            ShardKey(self.topic, self.topic_uid, ANY),
-            Draft(b"", is_json=False, firing=Firing(self.name, at_ms, last_id)),
-            stored_ms=now_ms,
-        )
+        due_ms, shard = self._due_ms(at_ms), ShardKey(self.topic, self.topic_uid, ANY)
+        draft = Draft(b"", is_json=False, firing=Firing(self.name, at_ms, last_id))
+        return Timer(due_ms, self.timer_id, TimerKind.SCHEDULE, shard, draft, stored_ms=now_ms)
 
     def may_be_due(self, now_ms: int) -> Iterator[int]:
         """When its timer is due, the likeliest first, if no mover is behind."""

@@ -12,15 +12,15 @@ DAY_MS = 86_400_000
 
 HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400
+# By how much the clocks of two processes may differ. What is further ahead was stored by a clock that was wrong.
 CLOCKS_DIFFER_MS = 15 * SECOND_MS
-"""By how much the clocks of two processes may differ. What is further ahead was stored by a clock that was wrong."""
 FIRST_SECOND = -62_135_596_800  # of the year 1, the first that a calendar here has
 LAST_SECOND = 253_402_300_799  # of the year 9999, the last
 
 
 def rfc3339(ms: int) -> str:
     """A time in UTC, with milliseconds."""
-    return f"{calendar_time(ms):%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+    return f"{calendar_time(ms).replace(tzinfo=None).isoformat()}.{ms % 1000:03d}Z"
 
 
 def calendar_time(ms: int) -> datetime:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Self
 
 from .errors import Conflict
-from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, MAX_QUICK_SECONDS, RETENTION_GRACE
+from .limits import FUNCTION_START_SECONDS, MAX_FUNCTION_SECONDS, MAX_QUICK_SECONDS, RETENTION_GRACE
 from .message import Draft, Message
 from .segment import Segment, ShardKey
 from .settings import DEFAULT_RETRY as DEFAULT_RETRY
@@ -23,14 +23,14 @@ from .times import DAY_MS
 
 _ID_CHARS = 128
 _FORMER_INSTANCES = 8
+# The beginning of a caller's id without a token.
 IAM = "iam:"
-"""The beginning of a caller's id without a token."""
 EARLIEST = "earliest"
 LATEST = "latest"
+# The end of a pause that a person ends.
 FOR_EVER_MS = 1 << 62
-"""The end of a pause that a person ends."""
+# EARLIEST, LATEST, "@<ms>" for a time, or an offset.
 Where = str | int
-"""EARLIEST, LATEST, "@<ms>" for a time, or an offset."""
 
 
 class ConsumerKind(StrEnum):
@@ -191,7 +191,7 @@ class Consumer:
         own time-out. 0 if a call ends with its connection."""
         if self.kind != ConsumerKind.FUNCTION:
             return 0
-        return (self.timeout_seconds or MAX_FUNCTION_SECONDS) + FUNCTION_START // timedelta(seconds=1)
+        return (self.timeout_seconds or MAX_FUNCTION_SECONDS) + FUNCTION_START_SECONDS
 
     @property
     def is_called(self) -> bool:

@@ -26,17 +26,17 @@ class AttemptOutcome(StrEnum):
     SOUGHT = "SOUGHT"  # the group was moved to this offset
 
 
+# The results of attempts: what the API shows as an `outcome`.
 ATTEMPTS = (AttemptOutcome.SUCCESS, AttemptOutcome.RETRY, AttemptOutcome.DEAD, AttemptOutcome.LAPSED)
-"""The results of attempts: what the API shows as an `outcome`."""
 
+# Of these the journal and the archive have no line: they are no attempts. (A redrive begins the delivery again.) The
+# archive has the same list in glue_jobs/archiving/trace_rows.py; a test compares both.
 NOT_ARCHIVED = frozenset(
     {
         *(AttemptOutcome.EDITED, AttemptOutcome.DELETED, AttemptOutcome.BURIED),
         *(AttemptOutcome.RETRIED, AttemptOutcome.SETTLED, AttemptOutcome.SOUGHT),
     }
 )
-"""Of these the journal and the archive have no line: they are no attempts. (A redrive begins the delivery again.)
-The archive has the same list in glue_jobs/archiving/trace_rows.py; a test compares both."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from . import ids
 from .limits import CHECK_TIMEOUT
@@ -95,16 +96,14 @@ class Transaction:
         return max(self.decided_ms, self.due_ms or 0) // 1000 + self.keep_s
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(NamedTuple):
     """A count; if `whole` is False, the true number may be higher."""
 
     number: int
     whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CheckAnswer:
+class CheckAnswer(NamedTuple):
     """The answer to a check: a decision, or None (unknown); `detail` is short, written by us, and safe to show."""
 
     decision: TransactionState | None
@@ -161,16 +160,8 @@ def committed(
     of: Transaction, now_ms: int, *, shard: int | None, offset: int | None = None, due_ms: int | None = None
 ) -> Transaction:
     """The transaction after its commit, which gave the message an offset or a due time."""
-    return replace(
-        of,
-        state=TransactionState.COMMITTED,
-        draft=None,
-        shard=shard,
-        offset=offset,
-        due_ms=due_ms,
-        answer_by_ms=0,
-        decided_ms=now_ms,
-    )
+    ended = replace(of, state=TransactionState.COMMITTED, draft=None, answer_by_ms=0, decided_ms=now_ms)
+    return replace(ended, shard=shard, offset=offset, due_ms=due_ms)
 
 
 def rolled_back(of: Transaction, now_ms: int, by: str = "") -> Transaction:

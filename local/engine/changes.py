@@ -36,10 +36,10 @@ class Feed:
     def __init__(self, table: Table, arn: str) -> None:
         self.table = table
         self.arn = arn
+        # The number of the latest change; 0: there was none.
         self.last = 0
-        """The number of the latest change; 0: there was none."""
+        # The number of the oldest change that is kept, or that will come.
         self.first = 1
-        """The number of the oldest change that is kept, or that will come."""
         self._changes: dict[int, _Change] = {}
         self._bytes = 0
 

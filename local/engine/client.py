@@ -20,8 +20,8 @@ _READ_BYTES = 4096
 _BATCH, _TRANSACTION = 25, 100
 _LEGACY = {"AttributesToGet", "AttributeUpdates", "ConditionalOperator", "Expected", "KeyConditions"}
 _FILTERS = {"QueryFilter", "ScanFilter", "Segment"}
+# Parameters of DynamoDB that change an answer, and that the engine does not have.
 _UNKNOWN = _LEGACY | _FILTERS | {"GlobalSecondaryIndexUpdates", "LocalSecondaryIndexes"}
-"""Parameters of DynamoDB that change an answer, and that the engine does not have."""
 
 Answer = dict[str, Any]
 Method = Callable[..., Answer]

@@ -78,22 +78,24 @@ class Change:
 
 @dataclass
 class Engine:
-    """Tables in a SQLite file, or in memory. For any number of threads."""
+    """Tables in a SQLite file, or in memory. For any number of threads.
+
+    `now_ms`: the time, for what expires and how old a change is.
+    `_tokens`: transactions of the last ten minutes, by their tokens: until when, and a digest of what was asked.
+    """
 
     file: Path | None = None
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    """The time, for what expires and how old a change is."""
 
     _tables: dict[str, Table] = field(default_factory=dict, init=False)
     _feeds: dict[str, Feed] = field(default_factory=dict, init=False)
     _tokens: dict[str, tuple[int, bytes]] = field(default_factory=dict, init=False)
-    """Transactions of the last ten minutes, by their tokens: until when, and a digest of what was asked."""
 
     def __post_init__(self) -> None:
         self._storage = Storage(self.file)
         self._news = threading.Condition()
+        # Rises with the changes in streams.
         self.news = 0
-        """Rises with the changes in streams."""
 
         def prepare(connection: Connection) -> list[tuple[int, bytes]]:
             connection.execute(SCHEMA)

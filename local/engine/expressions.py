@@ -16,19 +16,19 @@ from .errors import invalid, unknown
 from .values import Item, Value, comparable, stored_value
 
 T = TypeVar("T")
+# The names, or their placeholders, that lead to a value through maps: `a.#b` is `("a", "#b")`.
 Path = tuple[str, ...]
-"""The names, or their placeholders, that lead to a value through maps: `a.#b` is `("a", "#b")`."""
 
 _TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|[#:][A-Za-z0-9_]+|<=|>=|<>|\S")
 TEXTS = 2000  # as many expressions as are kept: a claim's depends on how many leases it changes
 _ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _ORDERED_TYPES = {"S", "N", "B"}
+# Which types a value of the request has, beside what is not every type's.
 _OPERANDS = {
     **dict.fromkeys((*_ORDERED, "between"), _ORDERED_TYPES),
     "attribute_type": {"S"},
     "begins_with": {"S", "B"},
 }
-"""Which types a value of the request has, beside what is not every type's."""
 _TYPES = ("S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL", "L", "M")
 
 
@@ -77,22 +77,24 @@ class Given:
         return tuple(map(self.name, path))
 
 
+# Finds an operand's value; None: there is none.
 Find = Callable[[Item, Given], Value | None]
-"""Finds an operand's value; None: there is none."""
 Test = Callable[[Item, Given], bool]
 
 
 @dataclass(frozen=True)
 class Expression(Generic[T]):
-    """A text that was read."""
+    """A text that was read.
+
+    `operands`: the values that not every type may have, each after what it stands in.
+    `attributes`: the names, or their placeholders, with which its paths begin.
+    """
 
     parts: T
     what: str
     placeholders: frozenset[str]
     operands: tuple[tuple[str, str], ...]
-    """The values that not every type may have, each after what it stands in."""
     attributes: frozenset[str]
-    """The names, or their placeholders, with which its paths begin."""
 
 
 @lru_cache(TEXTS)
@@ -115,8 +117,8 @@ class Condition:
         expression = _condition(text, what)
         self._given = given
         self._test = given.use(expression)
+        # What it asks about.
         self.attributes = set(map(given.name, expression.attributes))
-        """What it asks about."""
 
     def holds(self, item: Item | None) -> bool:
         """Does it hold for the item? One that is not there has no attributes."""

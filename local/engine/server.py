@@ -108,8 +108,8 @@ class Door:
         self._protocol = Protocol(engine)
         self._key_id, self._secret = key_id, secret
         self._now_s = now_s
+        # What the header Host may say.
         self.hosts: frozenset[str] = frozenset()
-        """What the header Host may say."""
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         """Answer one request."""

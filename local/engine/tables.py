@@ -23,8 +23,8 @@ Connection = sqlite3.Connection
 _LAST_S = 1 << 53  # of an expiry: what is later never comes
 
 _WHAT = "KeyConditionExpression"
+# A comparison of a key condition: its kind, the key, and the placeholders of its values.
 _KeyTest = tuple[str, Path, list[str]]
-"""A comparison of a key condition: its kind, the key, and the placeholders of its values."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder(dict[str, Any]).decode

@@ -33,8 +33,8 @@ class Update:
         self._add = [(given.path(path), given.values[name]) for path, name in parts.add]
         paths = [*(path for path, _ in self._set), *self._remove, *(path for path, _ in self._add)]
         _check_apart(paths)
+        # What it changes, or changes a part of.
         self.attributes = {path[0] for path in paths}
-        """What it changes, or changes a part of."""
         if names := self.attributes.intersection(key_names):
             raise invalid(f"Cannot update attribute {min(names)}. This attribute is part of the key")
 

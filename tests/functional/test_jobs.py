@@ -11,7 +11,7 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from chalicelib.delivery.jobs import GlueJobs
+from chalicelib.delivery.functions import GlueJobs
 from local import jobs
 from local.jobs import LocalJobs
 from tests.support.processes import wait_until_gone

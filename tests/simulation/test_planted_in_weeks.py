@@ -75,7 +75,7 @@ BUGS: dict[str, Bug] = {
         Registry, "register", "group, contact.begin, uid", 'group, "earliest", uid'
     ),
     "a subscriber who is disabled by its first bad minute": Bug(
-        breaker, "should_disable", ">= _DISABLE_MS", ">= 60_000"
+        breaker, "should_disable", ">= DISABLE_AFTER_MS", ">= 60_000"
     ),
     "retries of who has left that are counted": Bug(
         Surveyor,

@@ -21,8 +21,7 @@ from chalicelib import settings, wiring
 from chalicelib.adapters import Adapters, dynamo_adapters
 from chalicelib.delivery.addresses import Rules
 from chalicelib.delivery.egress import Egress
-from chalicelib.delivery.functions import LocalFunctions
-from chalicelib.delivery.jobs import GlueJobs
+from chalicelib.delivery.functions import GlueJobs, LocalFunctions
 from chalicelib.delivery.sender import Sender
 from chalicelib.domain.blob_expiry import parse
 from chalicelib.domain.segment import ShardKey

@@ -14,7 +14,7 @@ from chalice.app import AuthRequest
 import app
 from chalicelib.api.calls import Context
 from chalicelib.api.http import authorize, received_ms
-from chalicelib.api.resources.sign_in_links import create_sign_in_link
+from chalicelib.api.resources.tokens import create_sign_in_link
 from chalicelib.console import session
 from chalicelib.domain.errors import Forbidden, Unauthorized
 from chalicelib.domain.times import DAY_MS

@@ -14,8 +14,8 @@ from chalicelib.api import lists, parse, problems, settings
 from chalicelib.api.calls import CALLS
 from chalicelib.api.http import convert
 from chalicelib.api.parse import MessageBody
+from chalicelib.api.resources.archive import ArchivedBody
 from chalicelib.api.resources.by_hand import AmendBody, changes
-from chalicelib.api.resources.replays import ArchivedBody
 from chalicelib.domain import limits
 from chalicelib.domain.errors import HeadraceError, Malformed
 from chalicelib.domain.message import Draft

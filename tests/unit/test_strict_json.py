@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 
 from chalicelib.api import parse
-from chalicelib.api.resources.replays import ArchivedBody, archived
+from chalicelib.api.resources.archive import ArchivedBody, archived
 from chalicelib.domain import strict_json
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.limits import MAX_EXPONENT

@@ -1,31 +1,8 @@
 """The HTTP interface: a file for each resource, with its requests, answers and calls. Importing this package enters all
 calls."""
 
-from . import (
-    archive,
-    audit,
-    by_hand,
-    consumers,
-    dead_letters,
-    delayed,
-    groups,
-    messages,
-    produce,
-    publish,
-    receive,
-    replays,
-    schedules,
-    sign_in_links,
-    signing_key,
-    subscribers,
-    system,
-    tokens,
-    topics,
-    transactions,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "archive", "audit", "by_hand", "consumers", "dead_letters", "delayed", "groups",
-    "messages", "produce", "publish", "receive", "replays", "schedules", "sign_in_links",
-    "signing_key", "subscribers", "system", "tokens", "topics", "transactions",
-]  # fmt: skip
+for _file in iter_modules(__path__):
+    import_module(f"{__name__}.{_file.name}")

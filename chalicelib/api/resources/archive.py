@@ -1,15 +1,26 @@
-"""The archive: its contents."""
+"""The archive: its contents; and replays: archived messages, sent again."""
 
 import re
 from datetime import UTC, date, datetime
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
+from msgspec import Meta, Struct
+
+from ...domain import limits as lim
+from ...domain import strict_json
 from ...domain.archive import ArchivedDay, Proof
+from ...domain.errors import Forbidden, HeadraceError, Malformed
+from ...domain.message import JSON, Draft
+from ...domain.replay import Replay, ReplayState
 from ...domain.topic import Caller
-from .. import lists
-from ..calls import ANY, Context, Response, call
-from ..fields import Count, Time, at_or_none, one_of, shown
-from ..http import invalid
+from .. import lists, parse
+from ..calls import ADMIN, ANY, PAGED, TOPIC, Context, Response, call
+from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, at, one_of, shown, taken
+from ..http import check_every_group, check_group, convert, invalid
+from .produce import BatchBody, BatchView, batch_view, produced_view
+
+if TYPE_CHECKING:
+    from ...services.manage.replays import Archived
 
 
 class ArchivedTopic(TypedDict):
@@ -79,5 +90,213 @@ def _day(day: str, content: ArchivedDay | None, caller: Caller | None) -> Archiv
         for name, topic in content.topics.items()
         if caller is None or caller.may_use(name)
     ]
-    written_at = at_or_none(content.written_ms or None)
+    written_at = at(content.written_ms) if content.written_ms else None
     return shown(ArchivedDayView, content, day=day, written_at=written_at, topics=topics)
+
+
+class ReplayBody(Struct, forbid_unknown_fields=True, rename={"begin": "from", "end": "to"}):
+    """Archived messages to send again: accepted from `from` on and before `to`, with this tag, key and body."""
+
+    begin: Time
+    end: Time
+    tag: Tag | None = None
+    key: Key | None = None
+    where: Annotated[str, Meta(min_length=1, max_length=lim.MAX_WHERE_CHARS)] | None = None
+    into: Name | None = None
+    group: Name | None = None
+    rate: Annotated[int, Meta(ge=1, le=lim.MAX_REPLAY_RATE)] = lim.DEFAULT_REPLAY_RATE
+    dry_run: bool = False
+    start: bool = True
+
+
+class ProgressBody(Struct, forbid_unknown_fields=True):
+    """The progress that a replay's job reports."""
+
+    state: Literal["RUNNING", "DONE", "FAILED"]
+    matched: Annotated[int, Meta(ge=0, le=lim.MAX_COUNT)] | None = None
+    sent: Annotated[int, Meta(ge=0, le=lim.MAX_COUNT)] = 0
+    error: Annotated[str, Meta(max_length=lim.MAX_REASON_CHARS)] | None = None
+
+
+class ArchivedBody(Struct, forbid_unknown_fields=True):
+    """An archived message."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_ID_CHARS // 2)]
+    shard: Annotated[int, Meta(ge=0, lt=lim.MAX_SHARDS)]
+    body_base64: str
+    content_type: MediaType
+    keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
+    tag: Tag | None = None
+    ordering_key: Key | None = None
+    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
+
+
+_Span = TypedDict("_Span", {"from": Time, "to": Time})
+
+
+class ReplayView(_Span):
+    """A replay: the archived messages to send, where to, and its progress. `predicate` is `where`, parsed."""
+
+    replay_id: str
+    topic: str
+    tag: str | None
+    key: str | None
+    where: str | None
+    predicate: list[Any] | None
+    into: str
+    group: str | None
+    rate: Count
+    dry_run: bool
+    state: ReplayState
+    matched: Count | None
+    sent: Count
+    error: str | None
+    created_at: Time
+    changed_at: Time
+
+
+class CreatedReplay(ReplayView):
+    """A replay that was just created. If its job was not started, `run_with` is the command that runs it."""
+
+    started: bool
+    run_with: NotRequired[str]
+
+
+_REPLAY = "/v1/replays/{id}"
+
+
+@call("POST", f"{TOPIC}/replays", scopes=ADMIN, body=ReplayBody, statuses=(202,))
+def create_replay(context: Context) -> Response[CreatedReplay]:
+    """Send archived messages of a topic again, or with dry_run only count them: 202, and a job starts."""
+    draft = _draft(context.body, context.params["topic"])
+    check_reach(context.caller, draft.source, draft.into, draft.group)
+    replay, is_started = context.deps.replays.create(draft, start=context.body.start)
+    body: CreatedReplay = {**replay_view(replay), "started": is_started}
+    if not is_started:
+        body["run_with"] = f"make replay ARGS='--replay {replay.id}'"
+    return Response(body, 202)
+
+
+def _draft(body: ReplayBody, topic: str) -> Replay:
+    from_ms, to_ms = parse.time_ms(body.begin, "from"), parse.time_ms(body.end, "to")
+    if from_ms >= to_ms:
+        raise invalid("to", "must be later than from")
+    choice = taken(body, "group", "tag", "key", "rate", "dry_run") | {"where": where(body.where)}
+    into = body.into or topic
+    return Replay(id="", source=topic, into=into, created_ms=0, from_ms=from_ms, to_ms=to_ms, **choice)
+
+
+def check_reach(caller: Caller | None, source: str, into: str, group: str | None) -> None:
+    """Raises Forbidden where the caller may not replay one topic into another, for this group (None: for all)."""
+    if caller and not (caller.may_use(source) and caller.may_use(into)):
+        raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+    if group is None:
+        check_every_group(caller)
+    check_group(caller, group)
+
+
+def _forbidden(context: Context, replay: Replay) -> bool:
+    caller = context.caller
+    if caller is None:
+        return False
+    may_use_group = "*" in caller.groups if replay.group is None else caller.may_use_group(replay.group)
+    return not (may_use_group and caller.may_use(replay.source) and caller.may_use(replay.into))
+
+
+@call("GET", f"{TOPIC}/replays", scopes=ADMIN, query=PAGED)
+def list_replays(context: Context) -> Response[lists.Page[ReplayView]]:
+    """List replays of a topic's messages, the newest first, if the token may use their topics and group."""
+    topic = context.params["topic"]
+    purpose = f"replays:{topic}"
+    rows, next_start = lists.visible_page(
+        context,
+        purpose,
+        lambda before, most: context.deps.adapters.control.replays(topic, before, most),
+        lambda replay: not _forbidden(context, replay),
+        lambda replay: replay.id,
+    )
+    return Response(lists.page(context, purpose, [replay_view(row) for row in rows], next_start))
+
+
+@call("GET", _REPLAY, scopes=ADMIN)
+def get_replay(context: Context) -> Response[ReplayView]:
+    """A replay: what it chooses, its state, and how many messages it found and sent."""
+    return Response(replay_view(_find(context)))
+
+
+@call("PATCH", _REPLAY, scopes=ADMIN, body=ProgressBody)
+def tell_progress(context: Context) -> Response[ReplayView]:
+    """Report a replay's progress. Only for its job."""
+    body = context.body
+    from ...services.manage.replays import Progress
+
+    progress = Progress(ReplayState(body.state), body.matched, body.sent, body.error)
+    return Response(replay_view(context.deps.replays.tell(_find(context), progress)))
+
+
+@call("POST", f"{_REPLAY}/messages", scopes=ADMIN, body=BatchBody)
+def send_archived(context: Context) -> Response[BatchView]:
+    """Send up to 1,000 archived messages under a replay, each once even if the call is repeated. Only for its job."""
+    replay = _find(context)
+    messages_and_errors = [_archived_or_error(item, i) for i, item in enumerate(context.body.messages)]
+    good = [each for each in messages_and_errors if not isinstance(each, HeadraceError)]
+    outcomes = context.deps.replays.send(replay, good)
+    return Response(
+        batch_view(context, messages_and_errors, outcomes, lambda each: produced_view(replay.into, each))
+    )
+
+
+def _archived_or_error(item: Any, index: int) -> "Archived | HeadraceError":
+    try:
+        return archived(convert(item, ArchivedBody))
+    except Malformed as error:
+        return parse.item_error(error, f"messages[{index}]")
+
+
+def _find(context: Context) -> Replay:
+    """The replay, if the caller may use its topics and its group; else NotFound, as if it did not exist."""
+    replay = context.deps.replays.find(context.params["id"])
+    if _forbidden(context, replay):
+        from ...services.manage.replays import not_found
+
+        raise not_found()
+    return replay
+
+
+def replay_view(replay: Replay) -> ReplayView:
+    """A replay: what it chooses, where to, and how far it is."""
+    from ...domain import predicate  # late, for few calls need it
+
+    parsed = predicate.parse(replay.where) if replay.where else None
+    return shown(ReplayView, replay, replay_id=replay.id, topic=replay.source, predicate=parsed)
+
+
+def where(text: str | None) -> str | None:
+    """The text of a predicate; Malformed for what is none."""
+    from ...domain import predicate  # late, for few calls need it
+
+    try:
+        if text is not None:
+            predicate.parse(text)
+    except predicate.NotAPredicate as error:
+        raise invalid("where", str(error)) from None
+    return text
+
+
+def archived(message: ArchivedBody) -> "Archived":
+    """A message from the archive. A body that is the compact text of a JSON value is JSON again, any other is
+    bytes."""
+    from ...services.manage.replays import Archived
+
+    body = parse.decoded_base64(message.body_base64)
+    is_json = message.content_type == JSON and _is_compact_json(body)
+    fields = taken(message, "content_type", "tag", "ordering_key", "headers")
+    draft = Draft(body, is_json, keys=tuple(message.keys), **fields)
+    return Archived(message.id, message.shard, draft)
+
+
+def _is_compact_json(raw: bytes) -> bool:
+    try:
+        return strict_json.compact(raw, strict_json.parse(raw)) == raw
+    except Malformed:
+        return False

@@ -1,8 +1,7 @@
 """The audit trail."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
 
 from ...domain.audit import AuditEntry
 from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
@@ -11,7 +10,6 @@ from .. import lists, parse
 from ..calls import ADMIN, PAGED, Context, Reach, Response, call
 from ..fields import Time, one_of, shown
 from ..http import check_name
-from ..lists import Page, page
 
 if TYPE_CHECKING:
     from ...store.audit import Audit
@@ -39,8 +37,7 @@ class AuditView(TypedDict):
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class AuditFilter:
+class AuditFilter(NamedTuple):
     """Which entries: of this topic, by this token, at `from_ms` or later and before `to_ms`."""
 
     from_ms: int
@@ -57,7 +54,7 @@ _FILTERS = ("topic", "token", "from", "to")
 
 
 @call("GET", "/v1/audit", scopes=ADMIN, query=(*_FILTERS, *PAGED), reach=Reach.SERVICE)
-def list_audit(context: Context) -> Response[Page[AuditView]]:
+def list_audit(context: Context) -> Response[lists.Page[AuditView]]:
     """Changes of the last 90 days with the token that made them, the newest first.
 
     `token` is a token's id. A page may be short or empty although there is a next one: filters read 1,000
@@ -69,7 +66,8 @@ def list_audit(context: Context) -> Response[Page[AuditView]]:
     entries, next_start = newest_first(
         trail, selection, before, limit, may_go_on=lambda looks: looks < MAX_AUDIT_LOOKS
     )
-    return Response(page(context, purpose, [audit_view(entry) for entry in entries], next_start))
+    views = [shown(AuditView, each, token={"id": each.token_id, "name": each.token_name}) for each in entries]
+    return Response(lists.page(context, purpose, views, next_start))
 
 
 def filter_of(query: Mapping[str, str], now_ms: int) -> AuditFilter:
@@ -84,11 +82,6 @@ def filter_of(query: Mapping[str, str], now_ms: int) -> AuditFilter:
         query.get("topic"),
         query.get("token"),
     )
-
-
-def audit_view(entry: AuditEntry) -> AuditView:
-    """An entry of the audit trail."""
-    return shown(AuditView, entry, token={"id": entry.token_id, "name": entry.token_name})
 
 
 def newest_first(

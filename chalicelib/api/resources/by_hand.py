@@ -16,7 +16,6 @@ from .. import parse, settings
 from ..calls import ADMIN, GROUP, MESSAGE, READ, TOPIC, Context, Reach, Response, call
 from ..fields import Count, HeaderName, HeaderValue, Name, Time
 from ..http import check_group, check_name, invalid
-from ..settings import Retry
 from .message_views import Retried, retried_view
 
 
@@ -27,7 +26,7 @@ class AmendBody(Struct, forbid_unknown_fields=True):
     body: Any | UnsetType = UNSET
     deliver_at: Time | UnsetType = UNSET
     headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] | UnsetType = UNSET
-    retry: Retry | UnsetType = UNSET
+    retry: settings.Retry | UnsetType = UNSET
     next_attempt_at: Time | UnsetType = UNSET
     attempts_left: Annotated[int, Meta(ge=1, le=lim.MAX_ATTEMPTS)] | UnsetType = UNSET
 

@@ -20,12 +20,11 @@ from ...modes import POLICIES
 from .. import audit, lists, parse
 from ..calls import ANY, CONSUMER, GROUP, PAGED, READ, Context, Response, call
 from ..fields import (
-    STATIC_VALUE,
     Count,
     HeaderName,
-    HeartbeatBody,
     Instance,
     RotateBody,
+    StaticValue,
     Time,
     at,
     at_or_none,
@@ -34,13 +33,11 @@ from ..fields import (
     taken,
 )
 from ..http import invalid
-from ..lists import Page, page
 
 if TYPE_CHECKING:
     from ...services.manage.registry import Contact, Membership
 
 
-StaticValue = Annotated[str, Meta(min_length=1, pattern=STATIC_VALUE)]
 RejectStatus = Annotated[int, Meta(ge=400, le=499)]
 
 
@@ -66,6 +63,12 @@ class ConsumerBody(Struct, forbid_unknown_fields=True):
     ) = None
     instance: Instance | None = None
     begin: str | None = field(default=None, name="from")
+
+
+class HeartbeatBody(Struct, forbid_unknown_fields=True):
+    """Which instance of the consumer is alive."""
+
+    instance: Instance | None = None
 
 
 _OFFLINE = "OFFLINE"
@@ -123,23 +126,23 @@ class SecretView(TypedDict):
     secret: str
 
 
-class AssignedConsumer(TypedDict):
-    """A consumer that is online: the `rank` of `total`, and its shards."""
-
+class _NamedConsumer(TypedDict):
     consumer: str
     kind: Kind
     state: State
+
+
+class AssignedConsumer(_NamedConsumer):
+    """A consumer that is online: the `rank` of `total`, and its shards."""
+
     rank: Count | None
     total: Count
     shards: list[Count]
 
 
-class OfflineConsumer(TypedDict):
+class OfflineConsumer(_NamedConsumer):
     """A consumer that gets no messages now, and why."""
 
-    consumer: str
-    kind: Kind
-    state: State
     why: str
 
 
@@ -275,7 +278,7 @@ def get_consumer(context: Context) -> Response[MemberView]:
 
 
 @call("GET", f"{GROUP}/consumers", scopes=ANY, query=PAGED)
-def list_consumers(context: Context) -> Response[Page[MemberView]]:
+def list_consumers(context: Context) -> Response[lists.Page[MemberView]]:
     """The group's consumers, by name."""
     topic, group = context.group()
     purpose = f"consumers:{topic.name}:{group.name}"
@@ -283,7 +286,7 @@ def list_consumers(context: Context) -> Response[Page[MemberView]]:
     after = lists.page_start(context, purpose) or ""
     rest = [c for c in context.deps.catalog.consumers(topic, group) if c.name > after]
     items = [_view(context, context.deps.registry.membership(topic, group, c)) for c in rest[:limit]]
-    return Response(page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
+    return Response(lists.page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
 
 
 @call("POST", f"{CONSUMER}/heartbeat", scopes=READ, body=HeartbeatBody)
@@ -314,21 +317,10 @@ def delete_consumer(context: Context) -> Response[None]:
 
 
 def _view(context: Context, member: "Membership") -> MemberView:
-    body = member_view(member, context.now_ms)
+    """A consumer, its rank, and its shards. Only an admin sees more of its URL than the host."""
+    body = shown(MemberView, member, **_consumer_view(member.consumer, context.now_ms))
     is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
-    return body if is_admin else masked(body)
-
-
-def member_view(membership: "Membership", now_ms: int) -> MemberView:
-    """A consumer, its rank, and its shards."""
-    return shown(MemberView, membership, **_consumer_view(membership.consumer, now_ms))
-
-
-def masked(member: MemberView) -> MemberView:
-    """The view with its URL cut after the host: the path and query may contain a secret."""
-    if "url" not in member:
-        return member
-    return {**member, "url": without_path(member["url"])}
+    return body if is_admin or "url" not in body else {**body, "url": without_path(body["url"])}
 
 
 def without_path(url: str) -> str:
@@ -373,7 +365,11 @@ def assignment_view(
         assignment,
         why=_why(assignment),
         consumers=[_online(topic, assignment, c) for c in online],
-        offline=[_offline(c, now_ms) for c in consumers if c not in online],
+        offline=[
+            shown(OfflineConsumer, c, consumer=c.name, state=shown_state(c, now_ms), why=_absence(c))
+            for c in consumers
+            if c not in online
+        ],
         shards=[{"shard": shard, "owner": owner} for shard, owner in enumerate(owners)],
     )
 
@@ -388,11 +384,6 @@ def _online(topic: Topic, assignment: Assignment, consumer: Consumer) -> Assigne
     shards = list(range(topic.shards)) if everything else assignment.shards(consumer.uid)
     place = {"rank": assignment.rank(consumer.uid), "total": len(assignment.members), "shards": shards}
     return shown(AssignedConsumer, consumer, consumer=consumer.name, **place)
-
-
-def _offline(consumer: Consumer, now_ms: int) -> OfflineConsumer:
-    words = {"state": shown_state(consumer, now_ms), "why": _absence(consumer)}
-    return shown(OfflineConsumer, consumer, consumer=consumer.name, **words)
 
 
 def _why(assignment: Assignment) -> str:

@@ -20,8 +20,6 @@ from .. import lists, many, parse
 from ..calls import GROUP, MESSAGE, PAGED, READ, Context, Response, call
 from ..fields import Count, Name, Time, at, either, shown
 from ..http import check_group
-from ..lists import LETTER_FILTERS, DeadFilter, Page, page
-from ..many import ManyAnswer, ManyBody, PlannedBody, Work
 from ..problems import Problem, problem
 from .message_views import Answer, Reason, Retried, StoredContent, answer_view, content, retried_view
 
@@ -32,19 +30,19 @@ if TYPE_CHECKING:
     from ...services.manage.retries import WaitingRetry
 
 
-class RedriveBody(PlannedBody):
+class RedriveBody(many.PlannedBody):
     """Dead letters to redrive. `rate`: so many a second; the n-th is due n / rate seconds after the first call."""
 
     rate: Annotated[int, Meta(ge=1, le=lim.MAX_REPLAY_RATE)] | None = None
 
 
-class DeleteBody(PlannedBody):
+class DeleteBody(many.PlannedBody):
     """Dead letters to delete. Without ids, filter or plan it deletes all: `confirm` then repeats the group's name."""
 
     confirm: str | None = None
 
 
-class RetryManyBody(ManyBody):
+class RetryManyBody(many.ManyBody):
     """Waiting deliveries to retry now; in a broadcast of one `consumer`, or of all."""
 
     consumer: Name | None = None
@@ -85,15 +83,15 @@ class DeadLetterView(StoredContent):
     consumer: NotRequired[str | None]
 
 
-class RedrivenLetters(ManyAnswer):
+class RedrivenLetters(many.ManyAnswer):
     redriven: NotRequired[Count]
 
 
-class DeletedLetters(ManyAnswer):
+class DeletedLetters(many.ManyAnswer):
     deleted: NotRequired[Count]
 
 
-class RetriedDeliveries(ManyAnswer):
+class RetriedDeliveries(many.ManyAnswer):
     retried: NotRequired[Count]
 
 
@@ -116,12 +114,12 @@ Merged = Annotated[MergedLetter, either(["changed", "body"], ["error"])]
 _LETTERS = f"{GROUP}/dead-letters"
 
 
-@call("GET", _LETTERS, scopes=READ, query=(*LETTER_FILTERS, *PAGED))
-def list_dead_letters(context: Context) -> Response[Page[DeadLetterView]]:
+@call("GET", _LETTERS, scopes=READ, query=(*lists.LETTER_FILTERS, *PAGED))
+def list_dead_letters(context: Context) -> Response[lists.Page[DeadLetterView]]:
     """List dead letters by shard and offset, each with its message, reason and last error."""
     topic, group = context.group()
     purpose, letters, position = _page(context, topic, group)
-    return Response(page(context, purpose, _views(context, topic, group, letters), position))
+    return Response(lists.page(context, purpose, _views(context, topic, group, letters), position))
 
 
 def _page(
@@ -130,7 +128,7 @@ def _page(
     """The purpose of its page tokens, a page of dead letters that match the query, and where the next one begins."""
     query, deps, limit = context.query, context.deps, lists.limit(context.query)
     letter_filter = lists.letter_filter(query)
-    purpose = lists.purpose("dead", [topic.name, group.name], query, LETTER_FILTERS)
+    purpose = lists.purpose("dead", [topic.name, group.name], query, lists.LETTER_FILTERS)
     after = lists.page_start(context, purpose)
     letters, position = deps.letter_lookup.page(topic, group, letter_filter, after, limit)
     if (fit := _count_that_fits(letters, added_bytes)) < len(letters):
@@ -176,7 +174,7 @@ def delete_dead_letters(context: Context) -> Response[Deleted]:
     topic, group = context.group(consistent=True)
     body, by = context.body, context.by
     chosen = (body.ids, body.plan, body.filter)
-    is_all = all(choice in (UNSET, DeadFilter()) for choice in chosen)
+    is_all = all(choice in (UNSET, lists.DeadFilter()) for choice in chosen)
     if is_all and not body.dry_run and body.confirm != group.name:
         raise Malformed("CONFIRM_MISSING", f'Deleting all dead letters needs "confirm": "{group.name}".')
     letters = context.deps.dead_letters
@@ -192,9 +190,9 @@ def _letters_work(
     group: Group,
     counted: str,
     act: "Callable[[Sequence[DeadLetter], int, int], int]",
-) -> "Work[DeadLetter]":
+) -> "many.Work[DeadLetter]":
     lookup = context.deps.letter_lookup
-    return Work(
+    return many.Work(
         counted=counted,
         names=[topic.name, group.name],
         by_ids=lambda ids: lookup.letters_of(topic, group, ids),
@@ -213,7 +211,7 @@ def retry_many(context: Context) -> Response[RetriedMany]:
     uid = context.deps.catalog.consumer(topic, group, name).uid if name else None
     if uid and not POLICIES[group.mode].per_consumer:
         raise Refused("WRONG_MODE", "Only a broadcast has deliveries of one consumer: leave `consumer` out.")
-    work: Work[WaitingRetry] = Work(
+    work: many.Work[WaitingRetry] = many.Work(
         counted="retried",
         names=[topic.name, group.name],
         by_ids=lambda ids: retries.of_messages(topic, group, uid, ids),
@@ -233,8 +231,8 @@ def edit_dead_letter(context: Context) -> Response[DeadLetterView]:
     return Response(_views(context, topic, group, letters[:1])[0])
 
 
-@call("PATCH", _LETTERS, scopes=READ, body=MergeBody, query=(*LETTER_FILTERS, *PAGED))
-def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
+@call("PATCH", _LETTERS, scopes=READ, body=MergeBody, query=(*lists.LETTER_FILTERS, *PAGED))
+def merge_dead_letters(context: Context) -> Response[lists.Page[Merged]]:
     """Change the bodies of many dead letters by a JSON merge patch (RFC 7386).
 
     It works page by page; with `dry_run` it only shows the changes. Bodies that are not JSON stay as they are."""
@@ -250,7 +248,7 @@ def merge_dead_letters(context: Context) -> Response[Page[Merged]]:
         if _count_that_fits(letters, len(patch)) < len(letters):
             raise TooLarge("BATCH_TOO_LARGE", "No answer can hold all these bodies: give fewer ids.")
     items = [_merge_letter(context, topic, group, letter, patch) for letter in letters]
-    return Response(page(context, purpose, items, position))
+    return Response(lists.page(context, purpose, items, position))
 
 
 def _merge_letter(

@@ -17,8 +17,6 @@ from .. import lists, parse
 from ..calls import BY_PRODUCERS, PAGED, READ, TOPIC, Context, Response, call
 from ..fields import TEXT, Time, at, either
 from ..http import check_job, invalid
-from ..lists import Page, page
-from ..parse import MessageBody
 from ..problems import Problem, problem
 from .messages import MessageView, cancel, message_view
 from .produce import Produced, produced_view
@@ -57,7 +55,7 @@ _JOB = f"{TOPIC}/jobs/{{job}}"
 _JOBS, _MESSAGES = f"{TOPIC}/jobs", f"{TOPIC}/messages"
 
 
-@call("PUT", _JOB, **BY_PRODUCERS, body=MessageBody, headers=(parse.APP,), statuses=(200, 201))
+@call("PUT", _JOB, **BY_PRODUCERS, body=parse.MessageBody, headers=(parse.APP,), statuses=(200, 201))
 def put_job(context: Context) -> Response[Produced]:
     """Store a message under a name of yours (201), or replace the one that waits under it: content and time (200).
 
@@ -89,7 +87,7 @@ def delete_job(context: Context) -> Response[None]:
 
 
 @call("GET", _JOBS, scopes=READ, query=("prefix", *PAGED))
-def list_jobs(context: Context) -> Response[Page[MessageView]]:
+def list_jobs(context: Context) -> Response[lists.Page[MessageView]]:
     """List the jobs that wait for their time and whose names have this beginning, soonest first.
 
     A page may be short or empty while `next_page_token` says there is more."""
@@ -101,7 +99,9 @@ def list_jobs(context: Context) -> Response[Page[MessageView]]:
     limit, start = lists.limit(query), lists.page_start(context, purpose)
     rows, position = soonest_first(reader(context.deps.adapters.timers), topic, filters, None, limit, start)
     own = [row for row in rows if caller is None or caller.may_use_job(row.message.draft.job)]
-    return Response(page(context, purpose, [message_view(context, topic, row) for row in own], position))
+    return Response(
+        lists.page(context, purpose, [message_view(context, topic, row) for row in own], position)
+    )
 
 
 def _name(context: Context) -> str:
@@ -116,7 +116,7 @@ def _name(context: Context) -> str:
 
 
 @call("PATCH", _MESSAGES, **BY_PRODUCERS, body=DelayedBody, query=(*_FILTERS, *PAGED))
-def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
+def change_delayed(context: Context) -> Response[lists.Page[Rescheduled]]:
     """Deliver sooner, postpone or cancel many delayed messages.
 
     It changes the messages with the ids; or, page by page and soonest first, those that match the query (`from` and
@@ -133,7 +133,7 @@ def change_delayed(context: Context) -> Response[Page[Rescheduled]]:
     purpose = lists.purpose("delayed", [topic.name], context.query, _FILTERS)
     rows, next_start, began_ms = _page(context, topic, purpose)
     items = [_change_row(context, topic, row, began_ms) for row in rows]
-    return Response(page(context, purpose, items, next_start))
+    return Response(lists.page(context, purpose, items, next_start))
 
 
 def _page(

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from ...domain import attention
 from ...domain import limits as lim
 from ...domain.errors import Forbidden, NotFound, Refused
-from ...domain.meter import Bucket, GroupBucket, Window
+from ...domain.meter import GroupBucket
 from ...domain.ranges import total
 from ...domain.settings import Destination
 from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, Where
@@ -17,8 +17,6 @@ from .. import lists, parse, settings
 from ..calls import ADMIN, ANY, GROUP, PAGED, TOPIC, Context, Response, call
 from ..fields import Count, Name, NoBody, Time, at, one_of, shown, taken
 from ..http import invalid
-from ..lists import Page, page
-from ..settings import GroupBody, GroupView, group_view
 from .consumers import AssignmentView, assignment_view, shard_owners
 
 if TYPE_CHECKING:
@@ -106,11 +104,11 @@ class ShardView(TypedDict):
     leases: list[LeaseView]
 
 
-class GroupSummary(GroupView, GroupCounts):
+class GroupSummary(settings.GroupView, GroupCounts):
     """A group's settings and its counts."""
 
 
-class GroupDetail(GroupView, GroupCounts):
+class GroupDetail(settings.GroupView, GroupCounts):
     """A group's settings, its counts, its consumers that get nothing until a person acts, and its shards."""
 
     stopped_consumers: list[StoppedConsumer]
@@ -146,8 +144,8 @@ class GroupRatesView(TypedDict):
     points: list[GroupRatePoint]
 
 
-@call("PUT", GROUP, scopes=ADMIN, body=GroupBody, statuses=(200, 201))
-def put_group(context: Context) -> Response[GroupView]:
+@call("PUT", GROUP, scopes=ADMIN, body=settings.GroupBody, statuses=(200, 201))
+def put_group(context: Context) -> Response[settings.GroupView]:
     """Create a group, or change the settings that are given."""
     topic, name = context.topic(consistent=True), context.params["group"]
     fields = settings.given(context.body)
@@ -165,7 +163,7 @@ def put_group(context: Context) -> Response[GroupView]:
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
-    return Response(group_view(topic, group, context.now_ms), 201 if is_new else 200)
+    return Response(settings.group_view(topic, group, context.now_ms), 201 if is_new else 200)
 
 
 def destination(context: Context, name: str, setting: str, own: Topic | None = None) -> Topic:
@@ -202,11 +200,16 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
     topic, group = context.group()
     deps = context.deps
     buckets = deps.board.rates(topic, window, deps.surveyor.reading(topic, group), only=group)
-    return Response(group_rates_view(topic, group, window, buckets))
+    known = [(bucket.from_ms, bucket.groups[group.name]) for bucket in buckets if group.name in bucket.groups]
+    points: list[GroupRatePoint] = [
+        {"at": at(ms), **group_rates(rates), "backlog_by_shard": list(rates.by_shard)} for ms, rates in known
+    ]
+    own = {"topic": topic.name, "group": group.name, "bucket_seconds": window.bucket_ms // 1_000}
+    return Response(shown(GroupRatesView, None, **own, points=points))
 
 
 @call("GET", f"{TOPIC}/groups", scopes=ANY, query=PAGED)
-def list_groups(context: Context) -> Response[Page[GroupSummary]]:
+def list_groups(context: Context) -> Response[lists.Page[GroupSummary]]:
     """List the topic's groups, by name."""
     topic = context.topic()
     purpose, limit = f"groups:{topic.name}", lists.limit(context.query)
@@ -218,7 +221,7 @@ def list_groups(context: Context) -> Response[Page[GroupSummary]]:
     ]
     items = [group_summary(topic, each) for each in context.deps.surveyor.exact_groups(topic, rest[:limit])]
     next_start = items[-1]["group"] if len(items) < len(rest) else None
-    return Response(page(context, purpose, items, next_start))
+    return Response(lists.page(context, purpose, items, next_start))
 
 
 @call("DELETE", GROUP, scopes=ADMIN, statuses=(204,))
@@ -232,7 +235,7 @@ def delete_group(context: Context) -> Response[None]:
 
 
 @call("POST", f"{GROUP}/pause", scopes=ADMIN, body=PauseBody)
-def pause_group(context: Context) -> Response[GroupView]:
+def pause_group(context: Context) -> Response[settings.GroupView]:
     """Pause the group: it gets no more messages until it is resumed, or until the given time.
 
     Present leases stay valid."""
@@ -241,16 +244,16 @@ def pause_group(context: Context) -> Response[GroupView]:
     if until_ms <= context.now_ms:
         raise invalid("until", "must be in the future")
     group = context.deps.admin.pause(topic, context.params["group"], True, until_ms)
-    return Response(group_view(topic, group, context.now_ms))
+    return Response(settings.group_view(topic, group, context.now_ms))
 
 
 @call("POST", f"{GROUP}/resume", scopes=ADMIN, body=NoBody)
-def resume_group(context: Context) -> Response[GroupView]:
+def resume_group(context: Context) -> Response[settings.GroupView]:
     """Resume the group: it gets messages again."""
     topic = context.topic(consistent=True)
     group = context.deps.admin.pause(topic, context.params["group"], False)
     context.deps.waker.wake_after_resumption(topic, group)
-    return Response(group_view(topic, group, context.now_ms))
+    return Response(settings.group_view(topic, group, context.now_ms))
 
 
 @call("POST", f"{GROUP}/seek", scopes=ADMIN, body=SeekBody)
@@ -290,32 +293,25 @@ def get_assignment(context: Context) -> Response[AssignmentView]:
     topic, group = context.group()
     assignment = context.deps.assignments.current(topic, group)
     consumers = context.deps.catalog.consumers(topic, group)
-    now_ms = context.now_ms
-    return Response(assignment_view(topic, assignment, consumers, now_ms))
+    return Response(assignment_view(topic, assignment, consumers, context.now_ms))
 
 
 def _detail(context: Context, topic: Topic, group: Group) -> GroupDetail:
     survey = context.deps.surveyor.exact_group(topic, group)
     assignment = context.deps.assignments.current(topic, group)
     names = context.deps.catalog.consumer_names(topic, group)
-    return group_detail(topic, survey, names, shard_owners(topic, assignment, names))
-
-
-def group_summary(topic: Topic, survey: "GroupSurvey") -> GroupSummary:
-    """A group's settings and its counts."""
-    return {**group_view(topic, survey.group, survey.at_ms), **group_counts(survey)}
-
-
-def group_detail(
-    topic: Topic, survey: "GroupSurvey", names: Mapping[str, str], owners: Sequence[str | None]
-) -> GroupDetail:
-    """A group's settings, counts and shards. `names` maps consumer uids to names, `owners` has one for each shard."""
+    owners = shard_owners(topic, assignment, names)
     shards = [_shard(each, names, owners[each.key.shard.shard]) for each in survey.shards]
     stopped = [
         shown(StoppedConsumer, state, state=state.kind, why=attention.why(consumer, state))
         for consumer, state in survey.stopped
     ]
     return {**group_summary(topic, survey), "stopped_consumers": stopped, "shards": shards}
+
+
+def group_summary(topic: Topic, survey: "GroupSurvey") -> GroupSummary:
+    """A group's settings and its counts."""
+    return {**settings.group_view(topic, survey.group, survey.at_ms), **group_counts(survey)}
 
 
 def group_counts(survey: "GroupSurvey") -> GroupCounts:
@@ -352,33 +348,10 @@ def _lease(lease: "Lease", names: Mapping[str, str]) -> LeaseView:
     }
 
 
-def group_rates_view(
-    topic: "Topic", group: "Group", window: Window, buckets: Sequence[Bucket]
-) -> GroupRatesView:
-    """The buckets in which something is known of the group."""
-    return {
-        "topic": topic.name,
-        "group": group.name,
-        "bucket_seconds": window.bucket_ms // 1_000,
-        "points": [
-            {
-                "at": at(bucket.from_ms),
-                **group_rates(bucket.groups[group.name]),
-                "backlog_by_shard": list(bucket.groups[group.name].by_shard),
-            }
-            for bucket in buckets
-            if group.name in bucket.groups
-        ],
-    }
-
-
 def group_rates(rates: GroupBucket) -> GroupRates:
     """A group's rates in a bucket."""
-    return {
-        "settled_per_second": rounded(rates.settled),
-        "retried_per_second": rounded(rates.retried),
-        "backlog": rates.backlog,
-    }
+    settled, retried = rounded(rates.settled), rounded(rates.retried)
+    return {"settled_per_second": settled, "retried_per_second": retried, "backlog": rates.backlog}
 
 
 def rounded(rate: float | None) -> float | None:

@@ -49,8 +49,8 @@ class StoredContent(Content):
     transaction_id: str | None
 
 
+# Why a delivery is dead.
 Reason = Annotated[str, one_of(*DeadReason)]
-"""Why a delivery is dead."""
 Place = Annotated[
     str, one_of("log", "cursor", "lease", "timer", "retry lane", "dead letter", "settled", "unknown")
 ]

@@ -16,10 +16,8 @@ from .. import lists, settings
 from ..calls import BY_PRODUCERS, MESSAGE, PAGED, READ, TOPIC, Context, Response, call
 from ..fields import Count, MessageStatus, at
 from ..http import check_group, check_job, check_name, invalid
-from ..lists import Page, page
 from . import message_views as views
 from .by_hand import AmendBody, changes, edit_delivery
-from .message_views import content
 
 if TYPE_CHECKING:
     from ...services.inspect.lookup import AnyMessage, Filters
@@ -214,7 +212,7 @@ def get_fate(context: Context) -> Response[FateView]:
 
 
 @call("GET", f"{TOPIC}/messages", scopes=READ, query=(*_FILTERS, "dedup_id", *PAGED))
-def list_messages(context: Context) -> Response[Page[MessageView]]:
+def list_messages(context: Context) -> Response[lists.Page[MessageView]]:
     """List messages, newest first; with status DELAYED soonest first, with PREPARED in the order of preparation.
 
     A message that was delayed is sorted by the time when it was due, also for `from` and `to`.
@@ -230,7 +228,7 @@ def list_messages(context: Context) -> Response[Page[MessageView]]:
     topic_statuses = context.deps.statuses.of_topic(topic)
     rows, next_start = _page(context, topic_statuses, filters, start)
     items = [message_view(context, topic, row, topic_statuses) for row in rows]
-    return Response(page(context, purpose, items, next_start))
+    return Response(lists.page(context, purpose, items, next_start))
 
 
 def _page(
@@ -284,31 +282,27 @@ def _logged_view(
     context: Context, topic: Topic, message: Message, statuses: "Mapping[str, DeliveryStatus]"
 ) -> MessageView:
     """A message in its log: its status over all groups, its deliveries for those that the caller may use."""
-    retries_left = [status.retries_left for status in statuses.values() if status.status not in OVER]
-    may_see = context.may_use_group
-    return {
-        **content(message),
-        "shard": message.shard,
-        "offset": message.offset,
-        "topic": topic.name,
-        "status": overall(message.draft, [status.status for status in statuses.values()]),
-        "retries_left": max(retries_left, default=0) if statuses else _retries(topic, message),
-        "deliveries": {name: views.delivery(each) for name, each in statuses.items() if may_see(name)},
-    }
+    of_all, may_see = [status.status for status in statuses.values()], context.may_use_group
+    left = [status.retries_left for status in statuses.values() if status.status not in OVER]
+    retries_left = max(left, default=0) if statuses else _retries(topic, message)
+    deliveries = {name: views.delivery(each) for name, each in statuses.items() if may_see(name)}
+    place = {"shard": message.shard, "offset": message.offset}
+    return _view(topic, message, place, overall(message.draft, of_all), retries_left, deliveries)
 
 
 def _view_before_log(
     topic: Topic, message: Message, shard: int | None, is_cancelled: bool, status: str
 ) -> MessageView:
-    return {
-        **content(message),
-        "shard": shard,
-        "offset": None,
-        "topic": topic.name,
-        "status": "CANCELLED" if is_cancelled else status,
-        "retries_left": 0 if is_cancelled else _retries(topic, message),
-        "deliveries": {},
-    }
+    retries_left = 0 if is_cancelled else _retries(topic, message)
+    status = "CANCELLED" if is_cancelled else status
+    return _view(topic, message, {"shard": shard, "offset": None}, status, retries_left, {})
+
+
+def _view(
+    topic: Topic, message: Message, place: Any, status: str, retries_left: int, deliveries: Any
+) -> MessageView:
+    own = {"topic": topic.name, "status": status, "retries_left": retries_left, "deliveries": deliveries}
+    return cast(MessageView, {**views.content(message), **place, **own})
 
 
 def _retries(topic: Topic, message: Message) -> int:

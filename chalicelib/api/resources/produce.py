@@ -11,7 +11,6 @@ from msgspec import Meta, Struct
 from ...domain import limits as lim
 from ...domain import strict_json
 from ...domain.errors import ChangedMeanwhile, HeadraceError, TooLarge, Unavailable
-from ...domain.limits import MAX_BATCH_BYTES
 from ...domain.message import Draft, Message
 from ...domain.topic import Topic
 from ...services.produce.drafts import takes_all
@@ -19,7 +18,6 @@ from .. import parse
 from ..calls import PRODUCE, TOPIC, Context, Response, call
 from ..fields import Count, MessageStatus, Time, at, either, shown
 from ..http import convert
-from ..parse import MessageBody
 from ..problems import Problem, problem
 
 if TYPE_CHECKING:
@@ -78,7 +76,7 @@ class _JsonTexts(msgspec.Struct):
 _TAKES: Any = {"scopes": PRODUCE, "headers": parse.PRODUCER_HEADERS}
 
 
-@call("POST", f"{TOPIC}/messages", **_TAKES, body=MessageBody, statuses=(200, 201))
+@call("POST", f"{TOPIC}/messages", **_TAKES, body=parse.MessageBody, statuses=(200, 201))
 def produce(context: Context) -> Response[Produced]:
     """Accept one message: 201 once it is durable, 200 for a repeated dedup_id."""
     return store_one(context, parse.draft(context, context.body, context.raw))
@@ -149,8 +147,8 @@ def _store(
 @call("POST", f"{TOPIC}/messages/batch", **_TAKES, body=BatchBody)
 def produce_batch(context: Context) -> Response[BatchView]:
     """Accept up to 1,000 messages; invalid ones are refused individually, the others are stored."""
-    if len(context.raw) > MAX_BATCH_BYTES:
-        raise TooLarge("BATCH_TOO_LARGE", f"A batch may have {MAX_BATCH_BYTES} bytes in all.")
+    if len(context.raw) > lim.MAX_BATCH_BYTES:
+        raise TooLarge("BATCH_TOO_LARGE", f"A batch may have {lim.MAX_BATCH_BYTES} bytes in all.")
     now_ms = context.now_ms
     texts = strict_json.decoded(context.raw, _JsonTexts).messages
     items = zip(context.body.messages, texts, strict=True)
@@ -171,7 +169,7 @@ def _draft_or_error(
 ) -> Draft | HeadraceError:
     path = f"messages[{index}]"
     try:
-        return parse.draft(context, convert(item, MessageBody, path), raw, now_ms=now_ms, path=path)
+        return parse.draft(context, convert(item, parse.MessageBody, path), raw, now_ms=now_ms, path=path)
     except HeadraceError as error:
         return error
 

@@ -14,7 +14,6 @@ from ...domain.message import Draft
 from .. import parse
 from ..calls import PRODUCE, Context, Response, call
 from ..http import convert, invalid
-from ..parse import MessageBody
 from .produce import Produced, store_one
 
 _OPTIONS = {
@@ -77,7 +76,7 @@ def _draft(context: Context) -> Draft:
         fields.setdefault("dedup_id", _event_dedup_id(event))
     if twice := own_headers.keys() & attributes:
         raise invalid(min(twice), "is given as an attribute of the event, too")
-    message = convert({**fields, "headers": own_headers | attributes, "body": None}, MessageBody)
+    message = convert({**fields, "headers": own_headers | attributes, "body": None}, parse.MessageBody)
     draft = parse.draft(context, message, attributes=attributes)
     return _with_raw(draft, body, media)
 
@@ -126,7 +125,7 @@ def _parse_structured(raw: bytes) -> tuple[dict[str, str], bytes, str]:
     if "data_base64" in event:
         if "data" in event:
             raise invalid("data", "give either data or data_base64")
-        message = convert({"body_base64": event["data_base64"]}, MessageBody)
+        message = convert({"body_base64": event["data_base64"]}, parse.MessageBody)
         body, _, _ = parse.body_of(message)
         return attributes, body, media
     if "data" not in event:

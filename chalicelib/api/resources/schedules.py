@@ -18,8 +18,6 @@ from .. import lists, parse
 from ..calls import ANY, BY_PRODUCERS, PAGED, Context, Response, call
 from ..fields import APP, TIMEZONE, Count, Name, NoBody, Time, at, shown, some, taken
 from ..http import check_topic, invalid
-from ..lists import Page, page
-from ..parse import MessageBody
 from .produce import Produced, produced_view
 
 _NEXT = 10
@@ -48,7 +46,7 @@ class ScheduleBody(TimingBody, kw_only=True):
     """A schedule: `message` is sent to `topic` at these times. It replaces all of an earlier one of this name."""
 
     topic: Name
-    message: MessageBody
+    message: parse.MessageBody
     missed: Missed = Missed.ONE
     overlap: Overlap = Overlap.ALLOW
     paused: bool = False
@@ -121,7 +119,7 @@ def preview_schedule(context: Context) -> Response[NextTimes]:
 
 
 @call("GET", "/v1/schedules", **BY_PRODUCERS, query=PAGED)
-def list_schedules(context: Context) -> Response[Page[ScheduleView]]:
+def list_schedules(context: Context) -> Response[lists.Page[ScheduleView]]:
     """Schedules by name, of the topics that the token may use."""
     caller = context.caller
     rows, next_start = lists.visible_page(
@@ -131,7 +129,7 @@ def list_schedules(context: Context) -> Response[Page[ScheduleView]]:
         lambda schedule: caller is None or caller.may_use(schedule.topic),
         lambda schedule: schedule.name,
     )
-    return Response(page(context, "schedules", [_view(context, row) for row in rows], next_start))
+    return Response(lists.page(context, "schedules", [_view(context, row) for row in rows], next_start))
 
 
 @call("GET", _SCHEDULE, **BY_PRODUCERS)
@@ -221,7 +219,7 @@ def _check_token(caller: Caller | None, timing: Timing) -> None:
         raise Forbidden("TOO_MUCH", f"Your token ends at {at(ends_ms)}: give an `until` that is not later.")
 
 
-def _draft(message: MessageBody, raw: bytes) -> Draft:
+def _draft(message: parse.MessageBody, raw: bytes) -> Draft:
     """The message; `expires_ms` counts from its firing."""
     for name in _WHEN:
         if getattr(message, name) is not None:

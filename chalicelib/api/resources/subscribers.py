@@ -18,7 +18,7 @@ from .consumers import check_transform, without_path
 from .message_views import Answer, Outcome, answer_view
 
 if TYPE_CHECKING:
-    from ...services.inspect.attempts import History, PastAttempt
+    from ...services.inspect.attempts import PastAttempt
 
 
 class AttemptView(TypedDict):
@@ -92,7 +92,9 @@ def get_attempts(context: Context) -> Response[AttemptsView]:
     ends_ms = clock.now_ms() + MOST_LISTING_MS
     history = latest_attempts(traces, topic, group, consumer, shards, limit, lambda: clock.now_ms() < ends_ms)
     may_see_answers = context.caller is None or bool(context.caller.scopes & {Scope.CONSUME, Scope.ADMIN})
-    return Response(attempts_view(history, with_answers=may_see_answers))
+    items = [_attempt(each, may_see_answers) for each in history.attempts]
+    own = {"p50_ms": history.percentile_ms(50), "p95_ms": history.percentile_ms(95)}
+    return Response(shown(AttemptsView, None, items=items, **own, complete=history.is_whole))
 
 
 class TestMessage(Struct, forbid_unknown_fields=True):
@@ -161,16 +163,6 @@ def _preview(context: Context, body: TestBody, draft: Draft) -> Exchange:
         check_transform(body.transform)
         consumer = replace(consumer, transform=body.transform)
     return preview(consumer, batch_of_one(topic, group, "preview", draft, context.now_ms))
-
-
-def attempts_view(history: "History", *, with_answers: bool) -> AttemptsView:
-    """The latest attempts."""
-    return {
-        "items": [_attempt(each, with_answers) for each in history.attempts],
-        "p50_ms": history.percentile_ms(50),
-        "p95_ms": history.percentile_ms(95),
-        "complete": history.is_whole,
-    }
 
 
 def _attempt(each: "PastAttempt", with_answer: bool) -> AttemptView:

@@ -16,7 +16,6 @@ from .. import lists
 from ..calls import ADMIN, ANY, PAGED, Context, Reach, Response, call
 from ..fields import Count, Name, Time, one_of, shown
 from ..http import invalid
-from ..lists import Page, page
 from .groups import destination
 from .topics import NamedStats, topic_stats_view
 
@@ -92,7 +91,9 @@ def preview_ladder(context: Context) -> Response[LadderView]:
         raise NotFound("LADDER_NOT_FOUND", f"There is no such ladder. Ladders: {', '.join(names)}.")
     attempts = ladder.default_attempts(name)
     retry = replace(ladder.Retry(attempts, name), **_numbers(context.query))
-    return Response(ladder_view(name, retry))
+    steps, waits = list(ladder.steps(retry)), list(ladder.waits(retry))
+    sums = {"sum_seconds": sum(steps), "waits_sum_seconds": sum(waits)}
+    return Response(shown(LadderView, retry, **sums, steps_seconds=steps, waits_seconds=waits))
 
 
 def _numbers(query: Mapping[str, str]) -> dict[str, Any]:
@@ -110,17 +111,17 @@ def _numbers(query: Mapping[str, str]) -> dict[str, Any]:
 
 
 @call("GET", "/v1/stats", scopes=ANY, query=PAGED)
-def stats(context: Context) -> Response[Page[NamedStats]]:
+def stats(context: Context) -> Response[lists.Page[NamedStats]]:
     """Counts per topic and group."""
     surveys, next_start = lists.counted_topics(context, "stats")
     items: list[NamedStats] = [
         {"topic": each.topic.name, **topic_stats_view(each, context.deps)} for each in surveys
     ]
-    return Response(page(context, "stats", items, next_start))
+    return Response(lists.page(context, "stats", items, next_start))
 
 
 @call("GET", "/v1/attention", scopes=ANY, query=PAGED)
-def list_attention(context: Context) -> Response[Page[AttentionView]]:
+def list_attention(context: Context) -> Response[lists.Page[AttentionView]]:
     """The states in which work waits for a person, by topic.
 
     A state is found, and taken off the list, within five minutes; `NOT_PROVED` within six hours."""
@@ -131,7 +132,9 @@ def list_attention(context: Context) -> Response[Page[AttentionView]]:
         lambda state: context.caller is None or state.is_seen_by(context.caller),
         lambda state: state.key,
     )
-    return Response(page(context, "attention", [_attention_view(state) for state in states], next_start))
+    return Response(
+        lists.page(context, "attention", [_attention_view(state) for state in states], next_start)
+    )
 
 
 def _attention_view(state: Attention) -> AttentionView:
@@ -178,16 +181,3 @@ def docs(context: Context) -> Response[bytes]:
     from .. import docs_page, openapi
 
     return Response(docs_page.of(openapi.document()), headers=docs_page.HEADERS)
-
-
-def ladder_view(name: str, retry: ladder.Retry) -> LadderView:
-    """A ladder's steps and waits."""
-    steps, waits = ladder.steps(retry), ladder.waits(retry)
-    return {
-        "ladder": name,
-        "steps_seconds": list(steps),
-        "sum_seconds": sum(steps),
-        "max_attempts": retry.max_attempts,
-        "waits_seconds": list(waits),
-        "waits_sum_seconds": sum(waits),
-    }

@@ -1,4 +1,4 @@
-"""Access tokens."""
+"""Access tokens, links that sign a browser in with one, and the key that signs receipts, page tokens and sessions."""
 
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -8,10 +8,9 @@ from ...domain import limits as lim
 from ...domain.errors import NotFound
 from ...domain.topic import Token
 from .. import lists
-from ..calls import ADMIN, PAGED, Context, Reach, Response, call
-from ..fields import JOB_PATTERN, TEXT, RotateBody, Time, TopicPattern, at_or_none, one_of, shown, taken
+from ..calls import ADMIN, ANY, PAGED, Context, Reach, Response, call
+from ..fields import JOB_PATTERN, TEXT, NoBody, RotateBody, Time, TopicPattern, at, one_of, shown, taken
 from ..http import invalid
-from ..lists import Page, page
 
 _Patterns = Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)]
 _JobPattern = Annotated[str, Meta(pattern=JOB_PATTERN)]
@@ -61,6 +60,20 @@ class MadeView(TypedDict):
     consumers: list[str]
 
 
+class SignInLink(TypedDict):
+    """A link that signs in the first browser that opens it, until it expires. It contains no token."""
+
+    url: str
+    expires_at: Time
+
+
+class SigningKeyView(TypedDict):
+    """When the present key was made, and when each earlier key becomes invalid."""
+
+    rotated_at: Time
+    former_until: list[Time]
+
+
 @call("POST", "/v1/tokens", scopes=ADMIN, body=TokenBody, statuses=(201,))
 def create_token(context: Context) -> Response[CreatedToken]:
     """Create a token, with no more rights than your own; its text is shown only once."""
@@ -73,12 +86,12 @@ def create_token(context: Context) -> Response[CreatedToken]:
 
 
 @call("GET", "/v1/tokens", scopes=ADMIN, reach=Reach.SERVICE, query=PAGED)
-def list_tokens(context: Context) -> Response[Page[TokenView]]:
+def list_tokens(context: Context) -> Response[lists.Page[TokenView]]:
     """Tokens, without their secrets."""
     limit = lists.limit(context.query)
     rows = context.deps.tokens.with_last_use(lists.page_start(context, "tokens"), limit)
     next_start = rows[-1][0].id if len(rows) == limit else None
-    return Response(page(context, "tokens", [token_view(*row) for row in rows], next_start))
+    return Response(lists.page(context, "tokens", [token_view(*row) for row in rows], next_start))
 
 
 @call("POST", "/v1/tokens/{id}/rotate", scopes=ADMIN, body=RotateBody)
@@ -115,6 +128,30 @@ def get_made(context: Context) -> Response[MadeView]:
     return Response({"schedules": names, "consumers": places})
 
 
+@call("POST", "/v1/sign-in-links", scopes=ANY, body=NoBody, statuses=(201,))
+def create_sign_in_link(context: Context) -> Response[SignInLink]:
+    """A link that signs a browser in to the console with this token, once, within a minute."""
+    caller = context.caller
+    assert caller is not None, "a call with scopes has a caller"
+    headers = {name.lower(): value for name, value in context.headers.items()}
+    text = headers.get("authorization", "").partition(" ")[2].strip()
+    # of this text: after a rotation, a link made with the former one no longer works
+    fingerprint = context.deps.tokens.fingerprint_of(text)
+    ticket, ends_ms = context.deps.sign_in_links.ticket(caller.token_id, fingerprint)
+    is_tls = bool(context.deps.adapters.stage) or headers.get("x-forwarded-proto") == "https"
+    origin = f"{'https' if is_tls else 'http'}://{headers.get('host', 'localhost')}"
+    url = f"{origin}{context.prefix}/console/sign-in?ticket={ticket}"
+    return Response({"url": url, "expires_at": at(ends_ms)}, 201)
+
+
+@call("POST", "/v1/signing-key/rotate", scopes=ADMIN, body=RotateBody, reach=Reach.SERVICE)
+def rotate_signing_key(context: Context) -> Response[SigningKeyView]:
+    """Sign with a new key from now on; what the previous key has signed stays valid for `overlap_seconds`."""
+    ring = context.deps.signing_keys.rotate(context.body.overlap_seconds)
+    ends = [at(key.until_ms) for key in ring.keys[1:] if key.until_ms is not None]
+    return Response({"rotated_at": at(context.now_ms), "former_until": ends})
+
+
 def token_view(token: Token, used_ms: int | None = None) -> TokenView:
     """A token without its text."""
-    return shown(TokenView, token, last_used_at=at_or_none(used_ms or None))
+    return shown(TokenView, token, last_used_at=at(used_ms) if used_ms else None)

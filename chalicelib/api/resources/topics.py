@@ -1,23 +1,16 @@
 """Topics: create, change, read, delete."""
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict, cast
 
 from ...domain.errors import Malformed
-from ...domain.meter import Bucket, Window
-from ...domain.topic import Topic
 from ...wiring import Deps
 from .. import lists, parse, settings
 from ..calls import ADMIN, ANY, PAGED, TOPIC, Context, Reach, Response, call
-from ..fields import Count, Time, at, at_or_none, one_of
-from ..lists import Page, page
-from ..settings import TopicBody, TopicView, topic_view
+from ..fields import Count, Time, at, at_or_none, one_of, shown
 from .groups import GroupRates, GroupStats, Rate, group_rates, group_stats, rounded
 
 if TYPE_CHECKING:
-    from ...services.inspect.archive import PastCounts
     from ...services.inspect.survey import TopicSurvey
-    from ...services.inspect.waiting import DueHour
 
 
 class TopicStatsView(TypedDict):
@@ -33,7 +26,7 @@ class TopicStatsView(TypedDict):
     groups: dict[str, GroupStats]
 
 
-class TopicDetail(TopicView):
+class TopicDetail(settings.TopicView):
     """A topic's settings, and what is in it."""
 
     stats: TopicStatsView
@@ -103,8 +96,8 @@ class RatesView(TypedDict):
 _MOST_READING_MS = 8_000  # of a request: API Gateway ends one after 29 s
 
 
-@call("PUT", TOPIC, scopes=ADMIN, body=TopicBody, statuses=(200, 201), reach=Reach.GROUPS)
-def put_topic(context: Context) -> Response[TopicView]:
+@call("PUT", TOPIC, scopes=ADMIN, body=settings.TopicBody, statuses=(200, 201), reach=Reach.GROUPS)
+def put_topic(context: Context) -> Response[settings.TopicView]:
     """Create a topic, or change the settings that are given."""
     name, fields = context.params["topic"], settings.given(context.body)
     may_reveal = context.caller is None or "*" in context.caller.topics
@@ -113,7 +106,7 @@ def put_topic(context: Context) -> Response[TopicView]:
     )
     if "shards" in fields and not is_new:
         context.deps.waker.wake_after_redivision(topic)
-    return Response(topic_view(topic), 201 if is_new else 200)
+    return Response(settings.topic_view(topic), 201 if is_new else 200)
 
 
 @call("GET", TOPIC, scopes=ANY)
@@ -131,8 +124,18 @@ def get_rates(context: Context) -> Response[RatesView]:
     `window` is 1h (each minute; the default), 24h (ten minutes) or 7d (hours)."""
     window = lists.window(context.query)
     topic, deps = context.topic(), context.deps
-    buckets = deps.board.rates(topic, window, deps.surveyor.reading(topic))
-    return Response(rates_view(topic, window, buckets, context.may_use_group))
+    points: list[RatePoint] = [
+        {
+            "at": at(each.from_ms),
+            "accepted_per_second": rounded(each.accepted),
+            "groups": {
+                name: group_rates(of) for name, of in each.groups.items() if context.may_use_group(name)
+            },
+        }
+        for each in deps.board.rates(topic, window, deps.surveyor.reading(topic))
+    ]
+    seconds = window.bucket_ms // 1_000
+    return Response({"topic": topic.name, "bucket_seconds": seconds, "points": points})
 
 
 @call("GET", f"{TOPIC}/due", scopes=ANY, query=("from",))
@@ -148,7 +151,8 @@ def get_due(context: Context) -> Response[DueView]:
     read, clock = reader(deps.adapters.timers, consistent=False), deps.adapters.clock
     lanes = lanes_of(deps.catalog, topic, context.may_use_group)
     ends_ms = clock.now_ms() + _MOST_READING_MS
-    return Response(due_view(*due_hours(read, topic, lanes, from_ms, lambda: clock.now_ms() < ends_ms)))
+    hours, until_ms = due_hours(read, topic, lanes, from_ms, lambda: clock.now_ms() < ends_ms)
+    return Response({"hours": [shown(DueHourView, hour) for hour in hours], "until": at_or_none(until_ms)})
 
 
 @call("GET", f"{TOPIC}/as-of", scopes=ANY, query=("at",))
@@ -160,15 +164,22 @@ def get_as_of(context: Context) -> Response[AsOfView]:
     at_ms = parse.time_ms(context.query.get("at", ""), "at")
     topic = context.topic()
     past = context.deps.archive_days.counts_at(topic, at_ms)
-    return Response(as_of_view(topic, at_ms, past, context.may_use_group))
+    groups = {
+        name: cast(PastGroup, {kind: counts[kind] for kind in PastGroup.__annotations__})
+        for name, counts in past.groups.items()
+        if context.may_use_group(name)
+    }
+    own = {"topic": topic.name, "at": at(at_ms), "exact": past.counted_ms == at_ms, "groups": groups}
+    since, is_complete = at(past.since_ms), past.is_complete
+    return Response(shown(AsOfView, past, **own, accepted_since=since, complete=is_complete))
 
 
 @call("GET", "/v1/topics", scopes=ANY, query=PAGED)
-def list_topics(context: Context) -> Response[Page[TopicDetail]]:
+def list_topics(context: Context) -> Response[lists.Page[TopicDetail]]:
     """List the topics that the token may use, by name."""
     surveys, next_start = lists.counted_topics(context, "topics")
     details = [topic_detail(survey, context.deps) for survey in surveys]
-    return Response(page(context, "topics", details, next_start))
+    return Response(lists.page(context, "topics", details, next_start))
 
 
 @call("DELETE", TOPIC, scopes=ADMIN, query=("confirm",), statuses=(204,), reach=Reach.GROUPS)
@@ -186,7 +197,7 @@ def delete_topic(context: Context) -> Response[None]:
 
 def topic_detail(survey: "TopicSurvey", deps: Deps) -> TopicDetail:
     """A topic's settings, and what is in it."""
-    return {**topic_view(survey.topic), "stats": topic_stats_view(survey, deps)}
+    return {**settings.topic_view(survey.topic), "stats": topic_stats_view(survey, deps)}
 
 
 def topic_stats_view(survey: "TopicSurvey", deps: Deps) -> TopicStatsView:
@@ -203,43 +214,3 @@ def topic_stats_view(survey: "TopicSurvey", deps: Deps) -> TopicStatsView:
     if at_least := [name for name, number in before.items() if not number.whole]:
         body["at_least"] = at_least
     return body
-
-
-def as_of_view(topic: "Topic", at_ms: int, past: "PastCounts", may_see: Callable[[str], bool]) -> AsOfView:
-    """The counts, of the groups that the caller may use."""
-    return {
-        "topic": topic.name,
-        "at": at(at_ms),
-        "counted_at": at(past.counted_ms),
-        "exact": past.counted_ms == at_ms,
-        "accepted_since": at(past.since_ms),
-        "complete": past.is_complete,
-        "groups": {
-            name: cast(PastGroup, {kind: counts[kind] for kind in PastGroup.__annotations__})
-            for name, counts in past.groups.items()
-            if may_see(name)
-        },
-    }
-
-
-def due_view(hours: "Sequence[DueHour]", until_ms: int | None) -> DueView:
-    """The hours, and how far they are known."""
-    return {
-        "hours": [{"at": at(hour.at_ms), "delayed": hour.delayed, "retries": hour.retries} for hour in hours],
-        "until": at_or_none(until_ms),
-    }
-
-
-def rates_view(
-    topic: "Topic", window: Window, buckets: Sequence[Bucket], may_see: Callable[[str], bool]
-) -> RatesView:
-    """The buckets, with the groups that the caller may use."""
-    points: list[RatePoint] = [
-        {
-            "at": at(each.from_ms),
-            "accepted_per_second": rounded(each.accepted),
-            "groups": {name: group_rates(rates) for name, rates in each.groups.items() if may_see(name)},
-        }
-        for each in buckets
-    ]
-    return {"topic": topic.name, "bucket_seconds": window.bucket_ms // 1_000, "points": points}

@@ -15,16 +15,13 @@ from .. import lists, many, parse
 from ..calls import BY_PRODUCERS, PAGED, PRODUCE, SEND, TOPIC, Context, Response, call
 from ..fields import Count, Name, NoBody, Time, at, either, shown
 from ..http import check_topic, invalid
-from ..lists import Page, page
-from ..many import ManyAnswer, ManyBody, Work
-from ..parse import MessageBody
 from .produce import first_use, state_lookup
 
 
 class TransactionBody(Struct, forbid_unknown_fields=True):
     """A message to prepare, and the URL that is asked for the decision if neither commit nor rollback arrives."""
 
-    message: MessageBody
+    message: parse.MessageBody
     check_url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None
     check_after_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_CHECK_AFTER_SECONDS)] = (
         lim.DEFAULT_CHECK_AFTER_SECONDS
@@ -120,7 +117,7 @@ def _find(context: Context) -> Transaction:
 
 
 @call("GET", f"{TOPIC}/transactions", scopes=SEND, query=("state", *PAGED))
-def list_transactions(context: Context) -> Response[Page[TransactionView]]:
+def list_transactions(context: Context) -> Response[lists.Page[TransactionView]]:
     """List transactions in a state: PREPARED (the default) by their next checks, UNDECIDED and ROLLED_BACK by time of
     preparation. Committed ones are messages of the topic."""
     from ...services.inspect.waiting import of_state, reader
@@ -133,16 +130,16 @@ def list_transactions(context: Context) -> Response[Page[TransactionView]]:
     after, limit = lists.page_start(context, purpose), lists.limit(context.query)
     adapters = context.deps.adapters
     rows, next_start = of_state(reader(adapters.timers), adapters.transactions, topic, state, limit, after)
-    return Response(page(context, purpose, [transaction_view(row) for row in rows], next_start))
+    return Response(lists.page(context, purpose, [transaction_view(row) for row in rows], next_start))
 
 
-class RecheckBody(ManyBody):
+class RecheckBody(many.ManyBody):
     """Undecided transactions to ask for again; `ids` are theirs. Without `topic`: of all topics."""
 
     topic: Name | None = None
 
 
-class RecheckedTransactions(ManyAnswer):
+class RecheckedTransactions(many.ManyAnswer):
     rechecked: NotRequired[Count]
 
 
@@ -157,7 +154,7 @@ def recheck(context: Context) -> Response[Rechecked]:
     name, transactor = context.body.topic, context.deps.transactor
     check_topic(context.caller, name)
     topic = context.deps.catalog.topic(name) if name else None
-    work: Work[Transaction] = Work(
+    work: many.Work[Transaction] = many.Work(
         counted="rechecked",
         names=[name or ""],
         by_ids=lambda ids: transactor.undecided_of(topic, ids),

@@ -7,9 +7,8 @@ A module is imported with the first visit of its page: a function that starts im
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..visit import Shown, Visit
@@ -21,14 +20,15 @@ _LETTERS = f"{_GROUP}/dead-letters"
 _CONSUMER = f"{_GROUP}/consumers/{{consumer}}"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A path of the console, and its handler as `module.function`. `open`: without a session."""
+class Entry(NamedTuple):
+    """A path of the console, and its handler as `module.function`. `open`: without a session. `bodies`: it shows them,
+    which is for those who may consume."""
 
     method: str
     path: str
     name: str
     open: bool = False
+    bodies: bool = False
 
     @property
     def handler(self) -> Callable[[Visit], Shown]:
@@ -39,32 +39,32 @@ class Entry:
 
 PAGES = (
     Entry("GET", "/console", "overview.overview"),
-    Entry("GET", "/console/find", "find.find"),
+    Entry("GET", "/console/find", "find.find", bodies=True),
     Entry("GET", _TOPIC, "topics.topic_page"),
     Entry("GET", f"{_TOPIC}/settings", "topics.topic_settings"),
     Entry("GET", f"{_TOPIC}/rates", "rates.rates"),
     Entry("GET", f"{_TOPIC}/send", "send.send"),
     Entry("POST", f"{_TOPIC}/send", "send.send"),
-    Entry("GET", f"{_TOPIC}/messages", "messages.messages"),
-    Entry("GET", f"{_TOPIC}/messages.jsonl", "messages.message_lines"),
-    Entry("GET", f"{_TOPIC}/tail", "messages.tail"),
-    Entry("GET", _MESSAGE, "message.message"),
-    Entry("GET", f"{_MESSAGE}/fate", "message.message_fate"),
-    Entry("GET", f"{_TOPIC}/places/{{shard}}/{{offset}}", "message.place"),
-    Entry("GET", f"{_TOPIC}/later", "later.later"),
-    Entry("GET", f"{_TOPIC}/later/many", "later.many_later"),
+    Entry("GET", f"{_TOPIC}/messages", "messages.messages", bodies=True),
+    Entry("GET", f"{_TOPIC}/messages.jsonl", "messages.message_lines", bodies=True),
+    Entry("GET", f"{_TOPIC}/tail", "messages.tail", bodies=True),
+    Entry("GET", _MESSAGE, "message.message", bodies=True),
+    Entry("GET", f"{_MESSAGE}/fate", "message.message_fate", bodies=True),
+    Entry("GET", f"{_TOPIC}/places/{{shard}}/{{offset}}", "message.place", bodies=True),
+    Entry("GET", f"{_TOPIC}/later", "later.later", bodies=True),
+    Entry("GET", f"{_TOPIC}/later/many", "later.many_later", bodies=True),
     Entry("GET", f"{_TOPIC}/transactions", "later.transactions"),
-    Entry("GET", f"{_TOPIC}/many", "many.many"),
+    Entry("GET", f"{_TOPIC}/many", "many.many", bodies=True),
     Entry("GET", f"{_TOPIC}/replays", "archive.replays"),
     Entry("GET", _GROUP, "groups.group_page"),
-    Entry("GET", f"{_GROUP}/many", "many.many"),
+    Entry("GET", f"{_GROUP}/many", "many.many", bodies=True),
     Entry("GET", f"{_GROUP}/settings", "groups.group_settings"),
-    Entry("GET", _LETTERS, "dead_letters.dead_letters"),
-    Entry("GET", f"{_LETTERS}.jsonl", "many_dead_letters.letter_lines"),
-    Entry("GET", f"{_LETTERS}/many", "many_dead_letters.many_letters"),
-    Entry("POST", f"{_LETTERS}/many", "many_dead_letters.many_letters"),
-    Entry("GET", f"{_LETTERS}/{{id}}", "dead_letters.dead_letter"),
-    Entry("POST", f"{_LETTERS}/{{id}}", "dead_letters.dead_letter"),
+    Entry("GET", _LETTERS, "dead_letters.dead_letters", bodies=True),
+    Entry("GET", f"{_LETTERS}.jsonl", "dead_letters.letter_lines", bodies=True),
+    Entry("GET", f"{_LETTERS}/many", "dead_letters.many_letters", bodies=True),
+    Entry("POST", f"{_LETTERS}/many", "dead_letters.many_letters", bodies=True),
+    Entry("GET", f"{_LETTERS}/{{id}}", "dead_letters.dead_letter", bodies=True),
+    Entry("POST", f"{_LETTERS}/{{id}}", "dead_letters.dead_letter", bodies=True),
     Entry("GET", _CONSUMER, "subscribers.subscriber"),
     Entry("POST", f"{_CONSUMER}/test", "subscribers.subscriber_test"),
     Entry("GET", "/console/try", "try_it.try_it"),

@@ -7,8 +7,7 @@ from typing import Any
 
 from ...api import parse
 from ...api.http import invalid
-from ...api.resources.archive import day_of
-from ...api.resources.replays import check_reach, where
+from ...api.resources.archive import check_reach, day_of, where
 from ...domain.archive import ArchivedDay
 from ...domain.errors import HeadraceError, Malformed
 from ...domain.times import DAY_MS

@@ -7,7 +7,6 @@ from typing import Any
 from ...api.resources.audit import filter_of, newest_first
 from ...domain.errors import Malformed
 from .. import actions
-from ..actions import Action
 from ..forms import whole_time
 from ..visit import Page, Shown, Visit
 
@@ -20,7 +19,7 @@ _FOR_TOKENS = 10  # read units that a page of tokens with long lists of topics m
 
 def audit(visit: Visit) -> Shown:
     """Entries, the newest first; filters stand in the URL."""
-    refusal = actions.why_not_allowed(Action("list_audit"), visit.caller)
+    refusal = actions.why_not_allowed(actions.Action("list_audit"), visit.caller)
     model: dict[str, Any] = {"refusal": refusal, "entries": [], "following": None, "problem": None}
     if refusal:
         return Page("audit.html", model)

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...domain import attention, breaker
-from ...domain.attention import RULES, Attention
 from ...domain.errors import HeadraceError
 from ...domain.topic import Consumer, ConsumerState, Group, Topic
 from ...modes import POLICIES
@@ -33,7 +32,7 @@ class Case:
 
     topic: str
     group: str
-    states: Sequence[Attention] = ()
+    states: Sequence[attention.Attention] = ()
     troubles: Mapping[str, Trouble]
     consumer: Consumer | None = None
     more: int = 0  # others of the group that get nothing
@@ -49,16 +48,16 @@ class Case:
         return max((*noted, *(trouble.kind for trouble in self.troubles.values())))
 
     @property
-    def others(self) -> list[tuple[Attention, attention.Rule]]:
+    def others(self) -> list[tuple[attention.Attention, attention.Rule]]:
         """The states that the consumer's own words, or the troubles, do not say already, and what to do."""
         said = {"DISABLED", "PENDING", "CIRCUIT_OPEN"} if self.consumer else set()
         said |= {"BACKLOG"} if "ALARM" in self.troubles else set()
-        return [(state, RULES[state.kind]) for state in self.states if state.kind not in said]
+        return [(state, attention.RULES[state.kind]) for state in self.states if state.kind not in said]
 
 
-def cases(visit: Visit, troubles: Iterable[Trouble], states: Iterable[Attention]) -> list[Case]:
+def cases(visit: Visit, troubles: Iterable[Trouble], states: Iterable[attention.Attention]) -> list[Case]:
     """The cases, the worst first; the causes of the first few are read, as far as the page's read units reach."""
-    places: dict[tuple[str, str], tuple[dict[str, Trouble], list[Attention]]] = {}
+    places: dict[tuple[str, str], tuple[dict[str, Trouble], list[attention.Attention]]] = {}
     for trouble in troubles:
         places.setdefault((trouble.topic, trouble.group), ({}, []))[0][trouble.kind.name] = trouble
     for state in states:

@@ -1,45 +1,54 @@
-"""Dead letters of a group, by what went wrong; one, to be fixed and sent again."""
+"""Dead letters of a group, by what went wrong; one, to be fixed and sent again; many, fixed by a patch, and as JSON
+lines."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from itertools import chain, takewhile
+from functools import partial
+from itertools import chain, islice, takewhile
+from typing import Any, NamedTuple
+
+import msgspec
 
 from ...api import lists
+from ...api.resources.dead_letters import dead_letter_view
 from ...domain import strict_json
 from ...domain.errors import Malformed
-from ...domain.message import Message
+from ...domain.message import Message, holds_json
 from ...domain.record import DeadLetter, Failure, FailureFilter
 from ...domain.topic import Group, Topic
 from ...services.core.bodies import shown_body
 from .. import forms
-from ..forms import whole_time
-from ..visit import Page, Shown, Visit
+from ..visit import File, Page, Shown, Visit
 from .message import body_as, editable_body
 
 _ROWS = 20
 _PAGE = 100
 _LEFT = 7  # so much is left, when another page of rows is read
 _FEW = 10
+# So long a page counts that was asked to count all.
 LONGEST_MS = 10_000
-"""So long a page counts that was asked to count all."""
 _MOST_COUNTED = 1_000
 _MOST_ERROR_CHARS = 200
 _PURPOSE = "console-letters:"
 _MOST_DIFF_LINES = 400
 _MOST_AROUND = 200
+_MOST_DIFFS = 3
+_MOST_LINES = 1_000
+_MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
+_LINES_AT_ONCE = 50
+_BODY = frozenset({"body", "body_base64", "undecodable"})
+# A number, UUID or hash in an error: errors that differ in it alone have one cause.
 _ID = re.compile(r"\b[0-9a-fA-F-]*\d[0-9a-fA-F-]{3,}\b")
-"""A number, UUID or hash in an error: errors that differ in it alone have one cause."""
+# What is shown in its place.
 _ANY = "…"
-"""What is shown in its place."""
 
 
 def dead_letters(visit: Visit) -> Shown:
     """The first dead letters, or those behind a position; and what went wrong with these and more of them."""
-    visit.check_may_read()
     topic, group = visit.group()
     begun_units = visit.units.reads
     letters, position = _letters(visit, topic, group, _start(visit, group), _ROWS)
@@ -47,8 +56,6 @@ def dead_letters(visit: Visit) -> Shown:
     rest = _rest(visit, topic, group, position, visit.units.reads - begun_units)
     found = tally(chain((letter.to_filter for letter in letters), rest))
     model = {
-        "topic": topic,
-        "group": group,
         "letters": letters,
         "found": found,
         "more": not found.is_whole or "after" in visit.query,
@@ -83,7 +90,7 @@ def _rest(
 def link_filters(visit: Visit) -> dict[str, str]:
     """The filters in the URL, for links to the same dead letters and for actions on them."""
     filters = {name: visit.query[name] for name in lists.LETTER_FILTERS if visit.query.get(name)}
-    return filters | {name: whole_time(filters[name]) for name in ("since", "until") if name in filters}
+    return filters | {name: forms.whole_time(filters[name]) for name in ("since", "until") if name in filters}
 
 
 def letter_filter(visit: Visit) -> FailureFilter:
@@ -91,7 +98,7 @@ def letter_filter(visit: Visit) -> FailureFilter:
     return lists.letter_filter(link_filters(visit))
 
 
-def read_letters(visit: Visit, topic: Topic, group: Group) -> tuple[list[DeadLetter], str | None]:
+def _signed_page(visit: Visit, topic: Topic, group: Group) -> tuple[list[DeadLetter], str | None]:
     """The matching dead letters, and where the next page begins."""
     letters, position = _letters(visit, topic, group, _start(visit, group), _ROWS)
     return letters, _sign(visit, group, position)
@@ -100,15 +107,9 @@ def read_letters(visit: Visit, topic: Topic, group: Group) -> tuple[list[DeadLet
 def _letters(
     visit: Visit, topic: Topic, group: Group, after: str | None, most: int, *, is_all: bool = False
 ) -> tuple[list[DeadLetter], str | None]:
-    return visit.deps.letter_lookup.page(
-        topic,
-        group,
-        letter_filter(visit),
-        after,
-        most,
-        rows_per_read=_PAGE if is_all else _ROWS,
-        may_go_on=lambda: is_all or visit.has_read_units(_LEFT),
-    )
+    how: Any = {"rows_per_read": _PAGE if is_all else _ROWS}
+    how |= {} if is_all else {"may_go_on": partial(visit.has_read_units, _LEFT)}
+    return visit.deps.letter_lookup.page(topic, group, letter_filter(visit), after, most, **how)
 
 
 def _start(visit: Visit, group: Group) -> str | None:
@@ -121,7 +122,6 @@ def _sign(visit: Visit, group: Group, position: str | None) -> str | None:
 
 def dead_letter(visit: Visit) -> Shown:
     """One dead letter, with a form to edit it. A POST shows what the edit would change, before anything happens."""
-    visit.check_may_read()
     deps = visit.deps
     topic, group = visit.group()
     letter = deps.letter_lookup.find(topic, group, visit.params["id"])[0]
@@ -135,8 +135,6 @@ def dead_letter(visit: Visit) -> Shown:
         except Malformed as error:
             problem = error.detail
     model = {
-        "topic": topic,
-        "group": group,
         "letter": letter,
         "message": message,
         "body": body,
@@ -148,6 +146,104 @@ def dead_letter(visit: Visit) -> Shown:
         "names": deps.catalog.consumer_names(topic, group),
     }
     return Page("dead_letter.html", model, 200 if problem is None else 400)
+
+
+def many_letters(visit: Visit) -> Shown:
+    """A form for a patch. A POST shows what it would change, before anything happens."""
+    topic, group = visit.group()
+    letters, next_start = _signed_page(visit, topic, group)
+    patch = visit.form.get("patch", "")
+    preview, merge, problem = None, None, None
+    if patch.strip():
+        try:
+            preview = patch_preview(_with_bodies(visit, topic, letters), patch.encode(), _MOST_DIFFS)
+            fields = {"topic": topic.name, "group": group.name, "patch": patch, "ids": preview["ids"]}
+            merge = forms.of({"call": "merge_dead_letters", **fields}).action
+        except Malformed as error:
+            problem = error.detail
+    model = {
+        "number": len(letters),
+        "more": next_start is not None or "after" in visit.query,
+        "following": next_start,
+        "filter": link_filters(visit),
+        "patch": patch,
+        "preview": preview,
+        "merge": merge,
+        "problem": problem,
+    }
+    return Page("many_letters.html", model, 200 if problem is None else 400)
+
+
+def _with_bodies(visit: Visit, topic: Topic, letters: list[DeadLetter]) -> list[DeadLetter]:
+    blobs = visit.deps.adapters.blobs
+    return [replace(letter, message=shown_body(blobs, topic, letter.message)) for letter in letters]
+
+
+def letter_lines(visit: Visit) -> Shown:
+    """Dead letters as JSON lines: up to 1,000 of them, or 4 MB. One that is larger than that by itself is without its
+    body. It costs what it reads."""
+    topic, group = visit.group()
+    wanted = letter_filter(visit)
+    names = visit.deps.catalog.consumer_names(topic, group)
+    lines: list[bytes] = []
+    room = _MOST_BYTES
+    for letter in islice(_all_letters(visit, topic, group, wanted), _MOST_LINES):
+        line = _line_of(visit, topic, letter, names)
+        room -= len(line)
+        if room < 0:
+            break
+        lines.append(line)
+    name = f'attachment; filename="{topic.name}-{group.name}-dead-letters.jsonl"'
+    return File(b"".join(lines), "application/x-ndjson", {"Content-Disposition": name})
+
+
+def _all_letters(visit: Visit, topic: Topic, group: Group, wanted: FailureFilter) -> Iterator[DeadLetter]:
+    after: str | None = None
+    while True:
+        rows = visit.deps.adapters.records.dead(topic, group, after, _LINES_AT_ONCE)
+        yield from (letter for _, letter in rows if wanted.matches(letter.to_filter))
+        if len(rows) < _LINES_AT_ONCE:
+            return
+        after = rows[-1][0]
+
+
+def _line_of(visit: Visit, topic: Topic, letter: DeadLetter, names: Mapping[str, str]) -> bytes:
+    """The dead letter as the interface shows it; without its body if no file has room for it."""
+    draft = letter.message.draft
+    text_bytes = draft.size if draft.is_json else draft.size * 4 // 3
+    if text_bytes <= _MOST_BYTES:
+        message = shown_body(visit.deps.adapters.blobs, topic, letter.message)
+        line = msgspec.json.encode(dead_letter_view(letter, message, names)) + b"\n"
+        if len(line) <= _MOST_BYTES:
+            return line
+    view = dead_letter_view(letter, letter.message, names)
+    return msgspec.json.encode({name: value for name, value in view.items() if name not in _BODY}) + b"\n"
+
+
+def patch_preview(letters: Sequence[DeadLetter], patch: bytes, most_shown: int) -> dict[str, Any]:
+    """What a JSON merge patch would change in these letters: the diffs of the first that change, by message id; how
+    many there are, and their ids as a form sends them. Malformed for what is no JSON object."""
+    if not isinstance(strict_json.parse(patch), dict):
+        raise Malformed("VALIDATION", 'A patch is an object, such as {"customer": null}.')
+    diffs: dict[str, Sequence[DiffLine]] = {}
+    changed_ids: list[str] = []
+    no_json = 0
+    for letter in letters:
+        draft = letter.message.draft
+        if not (draft.has_body and holds_json(draft)):
+            no_json += 1
+            continue
+        before, after = strict_json.merged(draft.body, b"{}"), strict_json.merged(draft.body, patch)
+        if before != after:
+            changed_ids.append(letter.message.id)
+            if len(diffs) < most_shown:
+                diffs[letter.message.id] = diff(_pretty(before), _pretty(after))
+    ids = " ".join(changed_ids)
+    return {"diffs": diffs, "changed": len(changed_ids), "no_json": no_json, "ids": ids}
+
+
+def _pretty(body: bytes) -> str:
+    return msgspec.json.format(body, indent=2).decode()
 
 
 @dataclass(slots=True)
@@ -169,8 +265,7 @@ class Cause:
         return {name: text for name, text in (("reason", self.reason), ("error", part)) if text}
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(NamedTuple):
     """How many failures there are (`is_whole`: no more than that), their causes, the most frequent first, and the first
     of them."""
 
@@ -203,16 +298,15 @@ def tally(failures: Iterable[Failure | None]) -> Tally:
     return Tally(number, is_whole, sorted(by_cause.values(), key=lambda cause: -cause.number), first)
 
 
-@dataclass(frozen=True, slots=True)
-class DiffLine:
+class DiffLine(NamedTuple):
     """A line that stays (" "), goes ("-") or comes ("+")."""
 
     sign: str
     text: str
 
 
+# Lines that are not shown.
 _CUT = DiffLine(" ", "…")
-"""Lines that are not shown."""
 
 
 def diff(before: str, after: str) -> list[DiffLine]:

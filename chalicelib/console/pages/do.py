@@ -12,17 +12,16 @@ from urllib.parse import parse_qsl
 from ...api.http import check_name
 from ...domain.errors import HeadraceError
 from ...domain.message import Draft, Message, holds_json
+from ...domain.times import rfc3339
 from ...domain.topic import Mode
 from ...services.core.bodies import shown_body
 from ...services.produce.delayed import DelayedMessage
 from .. import actions, corrections, forms
-from ..actions import Action
-from ..figures import moment
 from ..visit import Page, SeeOther, Shown, Visit
 from .message import is_cut
 
+# What a call answers once and never again.
 _SECRETS = ("secret", "token")
-"""What a call answers once and never again."""
 Fields = Mapping[str, str]
 
 
@@ -38,18 +37,10 @@ def do_action(visit: Visit) -> Shown:
     before = _undo_of_changed(before, answer) if before else None
     if before is None and not refusals:
         return SeeOther(visit.links.back(after))
+    undo = {"undo": before, "undo_action": forms.of(before).action if before else None}
     query = defaultdict(str, parse_qsl(after.partition("?")[2]))
-    return Page(
-        "done.html",
-        {
-            "undo": before,
-            "undo_action": forms.of(before).action if before else None,
-            "refusals": refusals,
-            "after": form.back,
-            "back": form.back,
-            "query": query,
-        },
-    )
+    place = {"after": form.back, "back": form.back, "query": query}
+    return Page("done.html", {**undo, **place, "refusals": refusals})
 
 
 def _refusals(answer: Any) -> list[tuple[HeadraceError, int]]:
@@ -60,7 +51,7 @@ def _refusals(answer: Any) -> list[tuple[HeadraceError, int]]:
     return [(HeadraceError(code, detail), number) for (code, detail), number in counts.items()]
 
 
-def prepare_undo(visit: Visit, action: Action) -> Fields | None:
+def prepare_undo(visit: Visit, action: actions.Action) -> Fields | None:
     """The fields of the form that will undo it; None where nothing can, or nothing was there before."""
     way = _WAYS.get(action.name)
     try:
@@ -80,7 +71,7 @@ def _undo_of_changed(fields: Fields, answer: Any) -> Fields | None:
     return {**fields, "ids": " ".join(ids)} if ids else None
 
 
-def _topic(visit: Visit, action: Action) -> Fields:
+def _topic(visit: Visit, action: actions.Action) -> Fields:
     return _of_sent(visit, forms.topic_fields(visit.topic(consistent=True)))
 
 
@@ -91,11 +82,11 @@ def _of_sent(visit: Visit, settings: Fields) -> Fields:
     return {name: value for name, value in settings.items() if name in names}
 
 
-def _group(visit: Visit, action: Action) -> Fields:
+def _group(visit: Visit, action: actions.Action) -> Fields:
     return _of_sent(visit, forms.group_fields(visit.group(consistent=True)[1]))
 
 
-def _message(visit: Visit, action: Action) -> Fields | None:
+def _message(visit: Visit, action: actions.Action) -> Fields | None:
     if action.query.get("group"):  # what it was for this group alone is not read
         return None
     message = visit.deps.lookup.find(visit.topic(), visit.params["id"])
@@ -106,17 +97,17 @@ def _message(visit: Visit, action: Action) -> Fields | None:
             return None
         fields["body"] = body
     if "deliver_at" in action.body and isinstance(message, DelayedMessage):
-        fields["deliver_at"] = moment(message.timer.due_ms)
+        fields["deliver_at"] = rfc3339(message.timer.due_ms)
     return fields
 
 
-def _letter(visit: Visit, action: Action) -> Fields | None:
+def _letter(visit: Visit, action: actions.Action) -> Fields | None:
     letters = visit.deps.letter_lookup.find(*visit.group(), visit.params["id"])
     body = _body(visit, letters[0].message) if len(letters) == 1 else None
     return {"body": body} if body is not None else None
 
 
-def _consumer(visit: Visit, action: Action) -> Fields | None:
+def _consumer(visit: Visit, action: actions.Action) -> Fields | None:
     """One that pulls is registered again. Another's secret, or its position in a broadcast, is gone."""
     topic, group = visit.group()
     consumer = visit.deps.catalog.consumer(topic, group, visit.params["consumer"])
@@ -125,7 +116,7 @@ def _consumer(visit: Visit, action: Action) -> Fields | None:
     return None if is_lost else {"call": "put_consumer", "expires_after_seconds": str(seconds or "")}
 
 
-def _delayed(visit: Visit, action: Action) -> Fields | None:
+def _delayed(visit: Visit, action: actions.Action) -> Fields | None:
     seconds = action.body.get("postpone_seconds")
     ids = " ".join(action.body.get("ids", ()))
     return {"postpone_seconds": str(-seconds), "ids": ids} if seconds and ids else None
@@ -138,7 +129,7 @@ def _body(visit: Visit, message: Message) -> str | None:
     return draft.body.decode() if is_editable else None
 
 
-_WAYS: Mapping[str, Callable[[Visit, Action], Fields | None]] = {
+_WAYS: Mapping[str, Callable[[Visit, actions.Action], Fields | None]] = {
     "put_topic": _topic,
     "put_group": _group,
     "amend_message": _message,

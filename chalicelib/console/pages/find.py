@@ -21,7 +21,6 @@ _MOST_OF_A_KEY = 8
 def find(visit: Visit) -> Shown:
     """What has a name that begins so; messages with this id or key, over all topics of the token: as many topics as the
     page may search, behind the one that the URL names. One that is the only one is shown at once."""
-    visit.check_may_read()
     text, after = visit.query.get("q", "").strip()[:256], visit.name_before
     hits: list[tuple[Topic, Message]] = []
     searched_names: list[str] = []

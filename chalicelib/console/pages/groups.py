@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ...api import parse
@@ -14,7 +14,7 @@ from ...domain.assignment import EVERYONE, Assignment, is_online
 from ...domain.errors import HeadraceError
 from ...domain.message import Message
 from ...domain.meter import WINDOWS
-from ...domain.topic import EARLIEST, LATEST, Consumer, ConsumerKind, Group, Token, Topic
+from ...domain.topic import EARLIEST, LATEST, Consumer, ConsumerKind, Group, Scope, Topic
 from ...modes import POLICIES
 from ...services.inspect.survey import GroupSurvey, TopicSurvey
 from .. import forms
@@ -41,8 +41,6 @@ def group_page(visit: Visit) -> Shown:
     history = deps.board.last_hour(topic, group, lambda units: visit.has_read_units(units + _LEFT))
     of, price = _with_letters(visit, topic, survey.groups[0])
     model: dict[str, Any] = {
-        "topic": topic,
-        "group": group,
         "survey": survey,
         "of": of,
         "price": price,
@@ -51,10 +49,10 @@ def group_page(visit: Visit) -> Shown:
         "strips": strips(survey, names),
         "leases": leases(survey.groups[0], names),
         "blocked": [
-            (each, _message_at(visit, topic, each.shard, each.offset))
+            (each, _message_at(visit, topic, each["shard"], each["offset"]))
             for each in blocked_units(survey.groups[0], names)
         ],
-        "members": members(consumers, assignment, visit.now_ms),
+        "members": members(visit, consumers, assignment),
         "assignment": assignment,
         "retry": group.retry or topic.retry,
         "waits": ladder.waits(group.retry or topic.retry)[:12],
@@ -117,8 +115,6 @@ def group_settings(visit: Visit) -> Shown:
         except HeadraceError as error:
             problem = error
     model = {
-        "topic": topic,
-        "group": group,
         "rows": forms.GROUP_ROWS,
         "fields": forms.group_fields(group),
         "usual": {"filter": "*", "on_dead": "", "on_success": "", **forms.topic_fields(topic)},
@@ -158,85 +154,54 @@ def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str, uid: str 
     return seek_preview(replace(of, shards=shards), targets, whole=len(targets) == topic.shards)
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class LeaseLine:
-    """A lease that runs. `shard` is None on the retry lane."""
-
-    shard: int | None
-    offsets: Sequence[tuple[int, int]]
-    number: int
-    attempt: int
-    consumer: str | None
-    deadline_ms: int
-
-
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Member:
-    """A consumer of the group: what it has, and whether it works."""
-
-    consumer: Consumer
-    is_online: bool
-    rank: int | None
-    total: int
-    shards: Sequence[int] | None
-    breaker: str
-    disables_ms: int | None
-
-    def target_for(self, token: Token) -> str:
-        """Where it is called; for who is no admin without what may be a secret."""
-        is_secret = self.consumer.kind == ConsumerKind.URL and "admin" not in token.scopes
-        return without_path(self.consumer.target) if is_secret else self.consumer.target
-
-
-@dataclass(frozen=True, slots=True)
-class SeekPreview:
-    """The effect of a seek: messages that come again, messages that are skipped, leases that end."""
-
-    again: int
-    passed_over: int
-    leases: int
-    whole: bool
-
-
-def leases(survey: GroupSurvey, names: Mapping[str, str]) -> list[LeaseLine]:
-    """The leases that run, the one that ends first first."""
-    lines = [
-        LeaseLine(
-            shard=progress.shard,
-            offsets=[(low, high - 1) for span in lease.spans for low, high in span.ranges()][:8],
-            number=sum(span.count for span in lease.spans),
-            attempt=max(span.attempt for span in lease.spans),
-            consumer=names.get(lease.owner),
-            deadline_ms=lease.deadline_ms,
-        )
+def leases(survey: GroupSurvey, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The leases that run, the one that ends first first. `shard` is None on the retry lane."""
+    running = [
+        (progress.shard, lease)
         for progress in (*survey.shards, *survey.lanes)
         for lease in progress.cursor.leases.values()
         if lease.spans
     ]
-    return sorted(lines, key=lambda line: line.deadline_ms)[:_MOST_LEASES]
+    return [
+        {
+            "shard": shard,
+            "offsets": [(low, high - 1) for span in lease.spans for low, high in span.ranges()][:8],
+            "number": sum(span.count for span in lease.spans),
+            "attempt": max(span.attempt for span in lease.spans),
+            "consumer": names.get(lease.owner),
+            "deadline_ms": lease.deadline_ms,
+        }
+        for shard, lease in sorted(running, key=lambda each: each[1].deadline_ms)[:_MOST_LEASES]
+    ]
 
 
-def members(consumers: Sequence[Consumer], assignment: Assignment | None, now_ms: int) -> list[Member]:
-    """The consumers, those that do not work first."""
-    lines = [_member(consumer, assignment, now_ms) for consumer in consumers]
-    return sorted(lines, key=lambda line: (line.is_online, line.consumer.name))
+def members(
+    visit: Visit, consumers: Sequence[Consumer], assignment: Assignment | None
+) -> list[dict[str, Any]]:
+    """The consumers, those that do not work first: what each has, and whether it works."""
+    lines = [_member(visit, consumer, assignment) for consumer in consumers]
+    return sorted(lines, key=lambda line: (line["is_online"], line["consumer"].name))
 
 
-def _member(consumer: Consumer, assignment: Assignment | None, now_ms: int) -> Member:
+def _member(visit: Visit, consumer: Consumer, assignment: Assignment | None) -> dict[str, Any]:
+    now_ms = visit.now_ms
     everywhere = assignment is not None and assignment.strategy == EVERYONE
-    return Member(
-        consumer=consumer,
-        is_online=is_online(consumer, now_ms),
-        rank=assignment.rank(consumer.uid) if assignment else None,
-        total=len(assignment.members) if assignment else 0,
-        shards=None if everywhere else assignment.shards(consumer.uid) if assignment else (),
-        breaker=breaker.state(consumer.open_until_ms, now_ms),
-        disables_ms=breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms),
-    )
+    is_secret = consumer.kind == ConsumerKind.URL and Scope.ADMIN not in visit.caller.scopes
+    return {
+        "consumer": consumer,
+        "target": without_path(consumer.target) if is_secret else consumer.target,
+        "is_online": is_online(consumer, now_ms),
+        "rank": assignment.rank(consumer.uid) if assignment else None,
+        "total": len(assignment.members) if assignment else 0,
+        "shards": None if everywhere else assignment.shards(consumer.uid) if assignment else (),
+        "breaker": breaker.state(consumer.open_until_ms, now_ms),
+        "disables_ms": breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms),
+    }
 
 
-def seek_preview(survey: GroupSurvey, targets: Mapping[int, int], *, whole: bool) -> SeekPreview:
-    """What becomes of a group that is sent to these offsets, by shard."""
+def seek_preview(survey: GroupSurvey, targets: Mapping[int, int], *, whole: bool) -> dict[str, Any]:
+    """What becomes of a group that is sent to these offsets, by shard: messages that come again, messages that are
+    skipped, leases that end."""
     again = passed_over = running_count = 0
     for progress in survey.shards:
         if progress.shard is None or progress.shard not in targets:
@@ -244,58 +209,37 @@ def seek_preview(survey: GroupSurvey, targets: Mapping[int, int], *, whole: bool
         cursor, target = progress.cursor, targets[progress.shard]
         settled_ranges = [(cursor.begin, cursor.floor), *cursor.settled]
         again += sum(max(0, high - max(low, target)) for low, high in settled_ranges)
-        unsettled_count = max(0, target - cursor.floor) - sum(
-            max(0, min(high, target) - low) for low, high in cursor.settled
-        )
-        passed_over += max(0, unsettled_count)
+        settled_count = sum(max(0, min(high, target) - low) for low, high in cursor.settled)
+        passed_over += max(0, max(0, target - cursor.floor) - settled_count)
         running_count += len(cursor.leases)
-    return SeekPreview(again, passed_over, running_count, whole)
+    return {"again": again, "passed_over": passed_over, "leases": running_count, "whole": whole}
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Blocked:
-    """A unit that waits for one of its messages: which, who has it (None: it waits for its next attempt, or its holder
-    has no name), until when, and how many were skipped for it."""
-
-    shard: int
-    offset: int
-    attempt: int
-    is_leased: bool
-    consumer: str | None
-    until_ms: int
-    behind: int
-
-
-def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked]:
+def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[dict[str, Any]]:
     """The messages that wait for a retry, or are leased and hold back later ones of their unit; those that hold back
-    most come first. None except in SERIAL. `names`: consumers' names by uid."""
+    most come first: who has it (None: it waits for its next attempt, or its holder has no name), until when, and how
+    many were skipped for it (`behind`). None except in SERIAL. `names`: consumers' names by uid."""
     if not POLICIES[survey.group.mode].holds_back:
         return []
-    findings: list[Blocked] = []
+    findings: list[dict[str, Any]] = []
     for progress in survey.shards:
-        shard = progress.shard or 0
-        passed_counts: Counter[str] = Counter()
-        for span in progress.cursor.waiting:
+        cursor, passed_counts = progress.cursor, Counter[str]()
+        for span in cursor.waiting:
             passed_counts[span.unit] += span.count if span.attempt == 1 else 0
-        holders = [
-            (span, True, names.get(lease.owner), lease.deadline_ms)
-            for lease in progress.cursor.leases.values()
-            for span in lease.spans
-        ]
-        holders += [
-            (span, False, None, span.next_ms or 0) for span in progress.cursor.waiting if span.attempt > 1
-        ]
+        leased = ((span, lease) for lease in cursor.leases.values() for span in lease.spans)
+        holders = [(span, True, names.get(lease.owner), lease.deadline_ms) for span, lease in leased]
+        holders += [(span, False, None, span.next_ms or 0) for span in cursor.waiting if span.attempt > 1]
         findings += [
-            Blocked(
-                shard=shard,
-                offset=span.start,
-                attempt=span.attempt,
-                is_leased=is_leased,
-                consumer=consumer,
-                until_ms=until_ms,
-                behind=passed_counts[span.unit],
-            )
+            {
+                "shard": progress.shard or 0,
+                "offset": span.start,
+                "attempt": span.attempt,
+                "is_leased": is_leased,
+                "consumer": consumer,
+                "until_ms": until_ms,
+                "behind": passed_counts[span.unit],
+            }
             for span, is_leased, consumer, until_ms in holders
         ]
-    holding = (each for each in findings if each.behind or not each.is_leased)
-    return sorted(holding, key=lambda each: -each.behind)[:_MOST_BLOCKED]
+    holding = (each for each in findings if each["behind"] or not each["is_leased"])
+    return sorted(holding, key=lambda each: -each["behind"])[:_MOST_BLOCKED]

@@ -4,8 +4,8 @@ for the decision of a transaction."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import Any, NamedTuple
 
 from ...api.parse import whole_number
 from ...domain.timer import due_ms_of
@@ -22,7 +22,6 @@ from ...services.inspect.waiting import (
     reader,
     soonest_first,
 )
-from ...services.produce.delayed import DelayedMessage
 from ..visit import Page, Shown, Visit
 
 _LINES = 30
@@ -38,7 +37,6 @@ _SHADES = 4
 
 def later(visit: Visit) -> Shown:
     """Delayed messages, soonest first."""
-    visit.check_may_read()
     topic = visit.topic()
     read = cache(reader(visit.deps.adapters.timers, consistent=False))  # map and list begin with the same
     after = _after(visit, topic)
@@ -47,7 +45,6 @@ def later(visit: Visit) -> Shown:
     lanes = lanes_of(visit.deps.catalog, topic, visit.caller.may_use_group)
     hours, until_ms = due_hours(read, topic, lanes, from_ms, lambda: visit.has_read_units(_FOR_THE_LIST))
     model = {
-        "topic": topic,
         "delayed": _delayed_of(visit, topic, read, _LINES),
         "heat": heat_map(hours, visit.now_ms),
         "from_ms": from_ms,
@@ -57,8 +54,10 @@ def later(visit: Visit) -> Shown:
     return Page("later.html", model)
 
 
-def _delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Delayed:
-    """The delayed messages of the hour that the URL names, or all, soonest first."""
+def _delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> dict[str, Any]:
+    """The delayed messages of the hour that the URL names, or all, soonest first. Timers of all topics are stored
+    together, so there may be more of them though few or none are here: those due up to `until_ms` were looked through
+    (None: all), and `following` is where the next page begins."""
     hour_ms, after = _hour_of(visit), _after(visit, topic)
     ends_ms = hour_ms + HOUR_MS - 1 if hour_ms else None
     filters = Filters(from_ms=hour_ms, to_ms=ends_ms, job_prefix=visit.query.get("job") or None)
@@ -66,7 +65,8 @@ def _delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> Dela
         read, topic, filters, None, most, after, lambda: visit.has_read_units(_LEFT)
     )
     until_ms = due_ms_of(position) if position else None
-    return Delayed(rows, until_ms, visit.signed(_PURPOSE + topic.uid, position))
+    following = visit.signed(_PURPOSE + topic.uid, position)
+    return {"rows": rows, "until_ms": until_ms, "following": following}
 
 
 def _after(visit: Visit, topic: Topic) -> str | None:
@@ -81,23 +81,21 @@ def _hour_of(visit: Visit) -> int | None:
 
 def many_later(visit: Visit) -> Shown:
     """How many they are, and what can be done with them: with exactly those that were counted."""
-    visit.check_may_read()
     topic = visit.topic()
     ids = {name.removeprefix(_PICK) for name in visit.query if name.startswith(_PICK)}
     read = reader(visit.deps.adapters.timers, consistent=False)
-    delayed_list = _delayed_of(visit, topic, read, _MOST)
-    rows = delayed_list.rows
+    delayed = _delayed_of(visit, topic, read, _MOST)
+    rows = delayed["rows"]
     if ids:
         rows = [row for row in rows if row.timer.id in ids]
     model = {
-        "topic": topic,
         "shown": rows[:_MOST_SHOWN],
         "number": len(rows),
         "ids": [row.timer.id for row in rows],
         "first_ms": rows[0].timer.due_ms if rows else None,
         "last_ms": rows[-1].timer.due_ms if rows else None,
-        "more": delayed_list.following is not None and not ids,
-        "delayed": delayed_list,
+        "more": delayed["following"] is not None and not ids,
+        "delayed": delayed,
         "hour_ms": _hour_of(visit),
     }
     return Page("many_later.html", model)
@@ -120,22 +118,10 @@ def transactions(visit: Visit) -> Shown:
             last = f"{state} {position}"
             break
         after = ""
-    return Page("transactions.html", {"topic": topic, "rows": rows, "following": visit.signed(purpose, last)})
+    return Page("transactions.html", {"rows": rows, "following": visit.signed(purpose, last)})
 
 
-@dataclass(frozen=True, slots=True)
-class Delayed:
-    """Some of a topic's delayed messages. Timers of all topics are stored together, so there may be more of them though
-    few or none are here: those due up to `until_ms` were looked through (None: all), and `following` is where the next
-    page begins."""
-
-    rows: Sequence[DelayedMessage]
-    until_ms: int | None
-    following: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """An hour. `shade` is 0 where nothing is due, else 1 to 4."""
 
     at_ms: int
@@ -144,8 +130,7 @@ class Cell:
     shade: int
 
 
-@dataclass(frozen=True, slots=True)
-class HeatMap:
+class HeatMap(NamedTuple):
     """Rows of 24 hours, UTC, from today on; how much is due behind them."""
 
     days: Sequence[Sequence[Cell]]

@@ -10,11 +10,10 @@ from ...api.lists import LETTER_FILTERS
 from ...api.parse import whole_number
 from ...domain.errors import Malformed
 from ...domain.record import Failure, FailureFilter
+from ...domain.times import rfc3339
 from ...domain.topic import Group, Topic
 from ...services.inspect.letter_lookup import RedriveOutcome
 from .. import forms
-from ..figures import moment
-from ..forms import Fields
 from ..visit import Page, Shown, Visit, query_text
 from .dead_letters import LONGEST_MS, letter_filter, link_filters, tally
 
@@ -23,8 +22,8 @@ _FEW = 10
 _PAGE = 100
 _MOST = 10_000
 _LETTERS = ("redrive", "delete_dead_letters")
+# The last part of the page that lists what an action is on.
 _LISTS = {**dict.fromkeys(_LETTERS, ("dead-letters",)), "recheck": ("transactions",)}
-"""The last part of the page that lists what an action is on."""
 _PURGES = ("purge_group", "purge_topic")
 _OF_GROUP = (*_LETTERS, "retry_many", "purge_group")
 _OF_TOPIC = ("recheck", "purge_topic")
@@ -33,7 +32,6 @@ _OF_TOPIC = ("recheck", "purge_topic")
 def many(visit: Visit) -> Shown:
     """The action that the URL names, on what its filters say: counted; after a first few, how they went; or how far it
     is."""
-    visit.check_may_read()
     call = visit.query.get("call", "")
     if call not in (_OF_GROUP if "group" in visit.params else _OF_TOPIC):
         raise Malformed("FORM_UNREADABLE", "This page has no such action.")
@@ -73,7 +71,7 @@ def _outcomes(visit: Visit, topic: Topic, group: Group, ids: list[str]) -> dict[
 def _choice(visit: Visit, call: str, topic: Topic, group: Group | None) -> dict[str, Any]:
     if call in _PURGES:
         return _of_purge(visit, call, topic, group)
-    limits = {"until": moment(visit.now_ms), **link_filters(visit)}
+    limits = {"until": rfc3339(visit.now_ms), **link_filters(visit)}
     found = tally(_failures(visit, call, topic, group, letter_filter(visit)))
     state = {"total": str(found.number), "done": "0"}
     typed = {"confirm": group.name} if call == "delete_dead_letters" and group else {}
@@ -87,7 +85,7 @@ def _choice(visit: Visit, call: str, topic: Topic, group: Group | None) -> dict[
     }
 
 
-def _few(visit: Visit, call: str, ids: list[str], limits: Fields) -> list[dict[str, Any]]:
+def _few(visit: Visit, call: str, ids: list[str], limits: forms.Fields) -> list[dict[str, Any]]:
     """Forms for the first one, and for the first few: how they go is seen before the others."""
     if call == "retry_many" and ids:
         one = _offer(visit, {"ids": ids[0]}, {})
@@ -149,7 +147,7 @@ def _progress(visit: Visit, call: str) -> dict[str, Any]:
     return {"is_begun": True, **counts, "following": following}
 
 
-def _offer(visit: Visit, fields: Fields, state: Fields, **typed: str) -> dict[str, Any]:
+def _offer(visit: Visit, fields: forms.Fields, state: forms.Fields, **typed: str) -> dict[str, Any]:
     """A form: its action, its hidden fields, and the page after it. `typed`: what a person types into it."""
     call, params = visit.query["call"], visit.params
     sent = {**params, "call": call, **fields, **typed}

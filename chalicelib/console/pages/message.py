@@ -7,8 +7,7 @@ what is to come on the right, in a scale of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -40,7 +39,6 @@ FORMS = ("pretty", "raw", "hex")
 
 def message(visit: Visit) -> Shown:
     """A message: body, facts, and its time line."""
-    visit.check_may_read()
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
@@ -50,7 +48,6 @@ def message(visit: Visit) -> Shown:
     form = visit.query.get("as", "pretty")
     form = form if form in FORMS else "pretty"
     model: dict[str, Any] = {
-        "topic": topic,
         "message": whole,
         "form": form,
         "body": body_as(whole.draft, form),
@@ -129,7 +126,6 @@ def _trace_model(visit: Visit, events: Any, statuses: Any, line: Any) -> dict[st
 
 def message_fate(visit: Visit) -> Shown:
     """The message's place for each group, as far as the page's read units reach."""
-    visit.check_may_read()
     deps = visit.deps
     topic = visit.topic()
     id = visit.params["id"]
@@ -145,7 +141,6 @@ def message_fate(visit: Visit) -> Shown:
                 group_names_not_owed.append(group.name)
     fates = Fates(fate_by_group, tuple(group_names_not_owed))
     model = {
-        "topic": topic,
         "id": id,
         "fates": fates.of_groups(visit.caller.may_use_group),
         "is_in_log": isinstance(message, Message),
@@ -158,7 +153,6 @@ def message_fate(visit: Visit) -> Shown:
 
 def place(visit: Visit) -> Shown:
     """The message at a place in the log: attempts know no more of it."""
-    visit.check_may_read()
     topic = visit.topic()
     shard, offset = (whole_number(visit.params[name], 15) for name in ("shard", "offset"))
     if shard is not None and offset is not None and shard < topic.shards:
@@ -169,8 +163,7 @@ def place(visit: Visit) -> Shown:
     raise NotFound("MESSAGE_NOT_FOUND", "There is no message at this place: it has expired, perhaps.")
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """A piece of a lane, in thousandths of its width."""
 
     kind: str
@@ -180,16 +173,14 @@ class Mark:
     at_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """A group's lane; the message's own where there is no group."""
 
     group: str | None
     marks: Sequence[Mark]
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class TimeLine:
+class TimeLine(NamedTuple):
     """The lanes, and the times at the ends of the scale."""
 
     lanes: Sequence[Lane]
@@ -199,8 +190,7 @@ class TimeLine:
     coming: Mapping[str, Sequence[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
+class _Scale(NamedTuple):
     start_ms: int
     past_ms: int
     end_ms: int | None

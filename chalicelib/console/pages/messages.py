@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,8 +29,8 @@ _STATUSES = ("NEW", "RUNNING", "RETRYING", "DEAD", "SUCCESS", "CANCELLED")
 _MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
 _NEWEST = 30
 _PER_SHARD = 10
+# The fields of the form. They are in the page's URL, and in the link to older messages.
 FIELDS = ("status", "group", "tag", "key", "text", "shard", "from", "to")
-"""The fields of the form. They are in the page's URL, and in the link to older messages."""
 _LINES = 20
 _LOCATED = ("RUNNING", "RETRYING", "DEAD")  # of these a survey knows shard and offset
 _FOR_A_MESSAGE = 3  # read units that one may cost: its row, and if it is delayed its timer
@@ -39,13 +40,11 @@ MOST_GROUPS = 4
 
 def messages(visit: Visit) -> Shown:
     """Messages, newest first, narrowed by what the URL says."""
-    visit.check_may_read()
     topic = visit.topic()
     selection = selection_of(visit, topic, _STATUSES)
     survey = selection.survey
     listed_messages, older = _read(visit, selection)
     model = {
-        "topic": topic,
         "survey": survey,
         "lines": lines(listed_messages, survey),
         "older": older,
@@ -63,7 +62,7 @@ def message_lines(visit: Visit) -> Shown:
     for line in result.model["lines"]:
         draft = line.draft
         if draft.size <= room:
-            draft = shown_body(visit.deps.adapters.blobs, result.model["topic"], line.message).draft
+            draft = shown_body(visit.deps.adapters.blobs, visit.topic(), line.message).draft
             room -= draft.size
         place = taken(line.message, "id", "shard", "offset") | {"statuses": dict(line.statuses)}
         rows.append(place | taken(draft, "keys", "tag", "size") | body_fields(draft))
@@ -75,7 +74,6 @@ def message_lines(visit: Visit) -> Shown:
 def tail(visit: Visit) -> Shown:
     """The newest messages, again and again, with a mark where more came than are shown. It needs no group, and changes
     nothing."""
-    visit.check_may_read()
     topic = visit.topic()
     skipped, seen = _seen(visit.query.get("seen", ""))
     newest, ends = [], dict(seen)
@@ -94,7 +92,6 @@ def tail(visit: Visit) -> Shown:
     gaps = {shard: firsts[shard] - end for shard, end in seen.items() if firsts[shard] > end}
     skipped += sum(gaps.values())
     model = {
-        "topic": topic,
         "lines": lines,
         "gaps": {(shard, firsts[shard]): number for shard, number in gaps.items()},
         "skipped": skipped,
@@ -114,8 +111,7 @@ def _seen(text: str) -> tuple[int, dict[int, int]]:
     return whole_number(skipped, 15) or 0, ends
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """What a list is limited to. `filters` have the tag, the shard and the times; status and group are compared with
     the survey, which costs no more reads."""
 
@@ -204,19 +200,13 @@ def _of_key(visit: Visit, selection: Selection, start: str | None) -> tuple[Sequ
     """Messages with a key, also delayed and prepared ones."""
     messages: list[Message] = []
     key, position = selection.fields["key"][:256], start
+    may_go_on = partial(visit.has_read_units, _FOR_A_MESSAGE)
+    read = partial(visit.deps.key_lookup.newest_first, selection.topic, key, selection.filters)
     while True:
-        results, position = visit.deps.key_lookup.newest_first(
-            selection.topic,
-            key,
-            selection.filters,
-            _LINES - len(messages),
-            position,
-            may_go_on=lambda: visit.has_read_units(_FOR_A_MESSAGE),
-        )
-        messages += [
-            each if isinstance(each, Message) else each.message for each in results if selection.passes(each)
-        ]
-        if position is None or len(messages) == _LINES or not visit.has_read_units(_FOR_A_MESSAGE):
+        results, position = read(_LINES - len(messages), position, may_go_on=may_go_on)
+        found = filter(selection.passes, results)
+        messages += [each if isinstance(each, Message) else each.message for each in found]
+        if position is None or len(messages) == _LINES or not may_go_on():
             return messages, position
 
 
@@ -257,22 +247,17 @@ def _newest_first(
         each.shard: each.tail for each in selection.survey.shards if shard in (None, each.shard)
     }
     messages: list[Message] = []
-    while next_offsets and len(messages) < _LINES and visit.has_read_units(2):
-        rows, next_offsets = visit.deps.lookup.newest_first(
-            selection.topic,
-            selection.filters,
-            _LINES - len(messages),
-            next_offsets,
-            may_go_on=lambda: visit.has_read_units(2),
-        )
+    may_go_on = partial(visit.has_read_units, 2)
+    read = partial(visit.deps.lookup.newest_first, selection.topic, selection.filters)
+    while next_offsets and len(messages) < _LINES and may_go_on():
+        rows, next_offsets = read(_LINES - len(messages), next_offsets, may_go_on=may_go_on)
         messages += filter(selection.passes, rows)
         if not rows:
             break
     return messages, next_offsets or None
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A message in a list. `statuses` by group, as far as they were looked at."""
 
     message: Message

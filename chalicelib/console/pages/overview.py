@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...domain.topic import Topic
 from ...services.inspect.attempts import History, together
@@ -127,8 +127,7 @@ def _topics(visit: Visit, after: str) -> tuple[list[Topic], str | None]:
     return topics, start
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One topic; without a survey, it was not counted yet. A rate is None where it is not known."""
 
     topic: Topic

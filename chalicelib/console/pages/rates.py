@@ -7,9 +7,9 @@ Charts are SVG paths, drawn here: they need no script. With script they say the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import floor, log10
 from operator import attrgetter
+from typing import NamedTuple
 
 from ...domain.meter import WINDOWS, Bucket, GroupBucket, Window
 from ...domain.times import DAY_MS, HOUR_MS, MINUTE_MS
@@ -40,7 +40,6 @@ def rates(visit: Visit) -> Shown:
     buckets = visit.deps.board.rates(topic, WINDOWS[name], now, most_rows=rows)
     mine = [group.name for group in groups if visit.caller.may_use_group(group.name)]
     model = {
-        "topic": topic,
         "window": name,
         "windows": list(WINDOWS),
         "charts": charts(buckets, WINDOWS[name], visit.now_ms, mine[:_MOST_GROUPS]),
@@ -64,8 +63,7 @@ def rows_for(visit: Visit, topic: Topic, groups: int) -> int:
     return max(1, int(read_units * _UNIT_BYTES / row))
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Axis:
+class Axis(NamedTuple):
     """The time of charts, from a moment to another: the length of a bucket, and the times that have a mark."""
 
     from_ms: int
@@ -84,8 +82,7 @@ class Axis:
         return min(max((at_ms - self.from_ms) / max(1, self.to_ms - self.from_ms), 0), 1)
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Chart:
+class Chart(NamedTuple):
     """A curve: its line and the area below it as paths; the value at the top of the scale; its highest value, its mean,
     the last one. None: not known. `values`: of each bucket, with a gap where it is not known."""
 

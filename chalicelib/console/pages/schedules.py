@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from .. import actions
-from ..actions import Action
 from ..visit import Page, Shown, Visit
 
 _LINES = 32
@@ -18,6 +17,6 @@ def schedules(visit: Visit) -> Shown:
 
 def schedule(visit: Visit) -> Shown:
     """One schedule."""
-    found = actions.do(visit, Action("get_schedule", visit.params))
+    found = actions.do(visit, actions.Action("get_schedule", visit.params))
     message = json.dumps(found["message"], indent=2, ensure_ascii=False)
     return Page("schedule.html", {"schedule": found, "message": message})

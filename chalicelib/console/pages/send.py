@@ -34,8 +34,8 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
     "once": {**_ORDER, "dedup_id": "order-188-paid"},
     "headers": {**_ORDER, "headers": "X-Request: 17", "expires_in_seconds": "86400"},
 }
+# The Python client's names for fields of the interface.
 _PYTHON = {"delay_seconds": "delay", "expires_in_seconds": "expires_in"}
-"""The Python client's names for fields of the interface."""
 _PYTHON_START = "from headrace import Headrace\n\nhr = Headrace.from_env()  # HEADRACE_URL, HEADRACE_TOKEN\n"
 _LINE_CHARS = 78
 _FOR_OTHERS = 2  # read units that are left when the newest message is looked for
@@ -58,7 +58,6 @@ def send(visit: Visit) -> Shown:
     except Malformed as error:
         action, problem = _action(topic, TEMPLATES[template]), error
     model = {
-        "topic": topic,
         "fields": fields,
         "template": "" if message or visit.form else template,
         "templates": TEMPLATES,

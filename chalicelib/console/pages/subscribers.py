@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,17 +27,15 @@ def subscriber(visit: Visit) -> Shown:
     topic, group = visit.group()
     who = deps.catalog.consumer(topic, group, visit.params["consumer"])
     assignment = deps.adapters.control.assignment(topic, group)
-    (member,) = members([who], assignment, visit.now_ms)
-    traces, shards = deps.adapters.traces, member.shards or ()
+    (member,) = members(visit, [who], assignment)
+    traces, shards = deps.adapters.traces, member["shards"] or ()
     history = latest_attempts(
         traces, topic, group, who, shards, MOST_TICKS, lambda: visit.has_read_units(_READ_UNITS)
     )
     is_admin = "admin" in visit.caller.scopes
     model: dict[str, Any] = {
-        "topic": topic,
-        "group": group,
         "member": member,
-        "target": member.target_for(visit.session.token),
+        "target": member["target"],
         "is_admin": is_admin,
         "history": history,
         "ticks": ticks(history.attempts),
@@ -56,29 +53,19 @@ def subscriber_test(visit: Visit) -> Shown:
     return Page("subscriber_test.html", model)
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Tick:
-    """An attempt as a bar: the longer it took, the taller."""
-
-    kind: str
-    x: int
-    y: int
-    height: int
-    attempt: PastAttempt
-
-
-def ticks(attempts: Sequence[PastAttempt]) -> list[Tick]:
-    """The newest attempts, the oldest of them left. `attempts` come the newest first."""
+def ticks(attempts: Sequence[PastAttempt]) -> list[dict[str, Any]]:
+    """The newest attempts as bars, the oldest of them left: the longer one took, the taller. `attempts` come the newest
+    first."""
     latest = attempts[:MOST_TICKS][::-1]
     longest = max((each.duration_ms for each in latest), default=0) or 1
     left_edge = WIDTH - _STEP * len(latest)
     return [_tick(each, left_edge + _STEP * n, longest) for n, each in enumerate(latest)]
 
 
-def _tick(attempt: PastAttempt, x: int, longest_ms: int) -> Tick:
+def _tick(attempt: PastAttempt, x: int, longest_ms: int) -> dict[str, Any]:
     height = _SHORTEST + round((HEIGHT - _SHORTEST) * attempt.duration_ms / longest_ms)
     kind = "ok" if attempt.outcome == "SUCCESS" else "fail"
-    return Tick(kind=kind, x=x, y=HEIGHT - height, height=height, attempt=attempt)
+    return {"kind": kind, "x": x, "y": HEIGHT - height, "height": height, "attempt": attempt}
 
 
 @cache

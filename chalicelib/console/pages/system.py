@@ -4,7 +4,7 @@ all in batches to all one by one."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ... import __version__
 from ...domain.mark import Bookmark
@@ -13,11 +13,11 @@ from ...domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from ..visit import Page, Shown, Visit
 
 _SIX_HOURS_MS = 6 * HOUR_MS
+# How often each comes.
 _JOBS = {
     **dict.fromkeys(("sweep", "assign", "watch"), MINUTE_MS),
     **dict.fromkeys(("checkpoint", "expire"), _SIX_HOURS_MS),
 }
-"""How often each comes."""
 _TWO_DAYS = 48
 
 
@@ -45,8 +45,7 @@ def _late_ms(bookmark: Bookmark, every_ms: int, now_ms: int) -> int:
     return max(0, now_ms - bookmark.passed_ms - 2 * every_ms) if is_under_way else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(NamedTuple):
     """Write units of one, and USD of a million with calls and functions: batches of a hundred, or one by one."""
 
     least_units: float
@@ -60,8 +59,7 @@ SETTLED = Price(0.03, 3, 0.05, 9.90)
 RETRIED = Price(8.16, 17, 5.55, 15.35)
 
 
-@dataclass(frozen=True, slots=True)
-class Today:
+class Today(NamedTuple):
     """Counts since midnight; units and USD are bounds."""
 
     accepted: int

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...api.parse import whole_number
 from ...domain.cursor import Cursor
@@ -47,7 +46,6 @@ def topic_page(visit: Visit) -> Shown:
         for each in survey.groups
     }
     model = {
-        "topic": topic,
         "survey": survey,
         "strips": strips(survey, _names(visit, topic, survey)),
         "troubles": survey.troubles(visit.now_ms),
@@ -87,13 +85,10 @@ def topic_settings(visit: Visit) -> Shown:
             topic, ages=False, may_go_on=lambda: visit.has_read_units(_RESERVE)
         )
         survey = survey.seen_by(visit.caller)
-    return Page(
-        "topic_settings.html", {"topic": topic, "rows": forms.TOPIC_ROWS, "fields": fields, "survey": survey}
-    )
+    return Page("topic_settings.html", {"rows": forms.TOPIC_ROWS, "fields": fields, "survey": survey})
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Bar:
+class Bar(NamedTuple):
     """A piece of a lane, in thousandths of its width. `low` and `high` are its offsets, both inclusive."""
 
     kind: str
@@ -105,9 +100,11 @@ class Bar:
     until_ms: int | None = None
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Lane:
-    """One group's (in a broadcast: one consumer's) way through a shard."""
+class Lane(NamedTuple):
+    """One group's (in a broadcast: one consumer's) way through a shard.
+
+    `failed`: of those that have left it, so many are known to have failed.
+    """
 
     group: str
     consumer: str | None
@@ -115,7 +112,6 @@ class Lane:
     next: int
     backlog: int
     failed: int
-    """Of those that have left it, so many are known to have failed."""
     bars: Sequence[Bar]
     next_x: float
 
@@ -125,8 +121,7 @@ class Lane:
         return all(bar.kind != "unread" for bar in self.bars)
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class ShardStrip:
+class ShardStrip(NamedTuple):
     """One shard. `older` messages are kept left of what is shown."""
 
     extent: Extent
@@ -140,8 +135,7 @@ class ShardStrip:
         return self.extent.tail + 1 - self.extent.first
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
+class _Scale(NamedTuple):
     low: int
     high: int
 

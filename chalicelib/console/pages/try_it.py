@@ -7,7 +7,6 @@ from typing import Any
 from ...domain.errors import Forbidden, Malformed, NotFound
 from ...domain.message import Message
 from .. import actions
-from ..actions import Action
 from ..visit import Page, SeeOther, Shown, Visit, query_text
 from .messages import lines
 
@@ -35,28 +34,30 @@ def try_it(visit: Visit) -> Shown:
     return Page("try_it.html", model)
 
 
-def _begin(mode: str) -> list[Action]:
+def _begin(mode: str) -> list[actions.Action]:
     """What the button does, call by call."""
     topic = {"topic": f"try-{mode}"}
     group = {**topic, "group": GROUP}
     consumers = CONSUMERS if mode == "broadcast" else ()
     return [
-        Action("put_topic", topic, body={"mode": mode, "shards": 1, "retention_days": 1}),
-        Action("put_group", group, body={"from": "earliest"}),
-        *(Action("put_consumer", {**group, "consumer": name}, body={}) for name in consumers),
+        actions.Action("put_topic", topic, body={"mode": mode, "shards": 1, "retention_days": 1}),
+        actions.Action("put_group", group, body={"from": "earliest"}),
+        *(actions.Action("put_consumer", {**group, "consumer": name}, body={}) for name in consumers),
         *(
-            Action("produce", topic, body={"body": {"number": n + 1}, "ordering_key": key, "tag": "try"})
+            actions.Action(
+                "produce", topic, body={"body": {"number": n + 1}, "ordering_key": key, "tag": "try"}
+            )
             for n, key in enumerate(("red", "red", "blue"))
         ),
     ]
 
 
-def _receive(mode: str, consumer: str) -> Action:
+def _receive(mode: str, consumer: str) -> actions.Action:
     body = {"max": _MOST, **({"consumer": consumer} if consumer else {})}
-    return Action("receive", {"topic": f"try-{mode}", "group": GROUP}, body=body)
+    return actions.Action("receive", {"topic": f"try-{mode}", "group": GROUP}, body=body)
 
 
-def _refusal(visit: Visit, calls: list[Action]) -> Forbidden | None:
+def _refusal(visit: Visit, calls: list[actions.Action]) -> Forbidden | None:
     return next((why for action in calls if (why := actions.why_not_allowed(action, visit.caller))), None)
 
 
@@ -99,12 +100,12 @@ def take(visit: Visit) -> Shown:
     return SeeOther(f"{visit.links.to('try')}{query_text(query)}")
 
 
-def _settle(mode: str, way: str, receipts: list[str]) -> Action:
+def _settle(mode: str, way: str, receipts: list[str]) -> actions.Action:
     params = {"topic": f"try-{mode}", "group": GROUP}
     if way == "ack":
-        return Action("ack", params, body={"receipts": receipts})
+        return actions.Action("ack", params, body={"receipts": receipts})
     how = {"dead_letter": True} if way == "give_up" else {"delay_seconds": 5}
-    return Action("nack", params, body={"receipts": receipts, "reason": "tried by hand", **how})
+    return actions.Action("nack", params, body={"receipts": receipts, "reason": "tried by hand", **how})
 
 
 def _mode(visit: Visit) -> str:

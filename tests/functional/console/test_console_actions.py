@@ -19,7 +19,7 @@ from chalicelib.domain.errors import unavailable
 from tests.functional.console.conftest import Scene
 from tests.support.browser import HOST, Browser, Form, Screen
 
-ACTIONS = set(forms._FORMS)
+ACTIONS = forms.ACTIONS
 COUNTED = {
     "redrive": ("redrive", "7 in all , 1 cause"),
     "retry_many": ("retry", "6 in all"),

@@ -72,7 +72,8 @@ def environment_in_the_code() -> set[str]:
 def numbers_of(name: str) -> set[str]:
     """The ways in which a limit may be written."""
     value = getattr(limits, name)
-    return ways_to_write(int(value.total_seconds()) if hasattr(value, "total_seconds") else value)
+    seconds = value.total_seconds() if hasattr(value, "total_seconds") else value
+    return ways_to_write(int(seconds) // (1000 if name.endswith("_MS") else 1))
 
 
 def ways_to_write(seconds: int) -> set[str]:
@@ -97,7 +98,7 @@ def test_every_error_code_is_documented() -> None:
 
 def test_every_gateway_error_code_is_documented() -> None:
     source = "".join((ROOT / "local" / name).read_text() for name in ("gateway.py", "wire.py"))
-    codes = set(re.findall(r"Refusal\(\s*\d+, \"([A-Z_]+)\"", source))
+    codes = set(re.findall(r"Refusal[(,]\s*\d+, \"([A-Z_]+)\"", source))
     assert {"ROUTE_NOT_FOUND", "BAD_REQUEST"} <= codes
     assert codes - documented_codes() == set()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.delivery import checks, function_batch, ping
+from chalicelib.delivery import checks, events, function_batch
 from chalicelib.delivery.addresses import Rules
 from chalicelib.delivery.egress import Egress, Reply
 from chalicelib.delivery.events import post
@@ -182,7 +182,7 @@ def test_each_message_of_a_batch_bears_its_own_trace() -> None:
 
 def test_a_test_event_says_that_it_is_one_and_brings_no_message() -> None:
     to = consumer()
-    request = ping.post(to, "p1", START_MS)
+    request = events.test_post(to, "p1", START_MS)
     assert request.headers["ce-type"] == "headrace.test"
     assert json.loads(request.body) == {
         "test": True,
@@ -191,7 +191,7 @@ def test_a_test_event_says_that_it_is_one_and_brings_no_message() -> None:
         "consumer": to.name,
         "sent_at": rfc3339(START_MS),
     }
-    assert json.loads(ping.event(to, START_MS))["messages"] == []
+    assert json.loads(events.test_event(to, START_MS))["messages"] == []
 
 
 @pytest.mark.parametrize("status", [199, 201, 204, 299])
