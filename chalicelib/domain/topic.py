@@ -9,7 +9,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Self
 
-from .errors import Conflict
+from .errors import Conflict, Refused
 from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, MAX_QUICK_SECONDS, RETENTION_GRACE
 from .message import Draft, Message
 from .segment import Segment, ShardKey
@@ -74,6 +74,17 @@ class Topic(TopicSettings):
     def edition(self) -> int:
         """Rises with every write, and from one life of the name to the next."""
         return self.created_ms + self.version
+
+    @property
+    def shard_numbers(self) -> Sequence[int]:
+        """The numbers of all its shards, in order."""
+        return range(self.shards)
+
+    def lacks(self, shard: int | None) -> Refused | None:
+        """Why a shard cannot be named; None where the topic has it, or none is named."""
+        if shard is None or shard in self.shard_numbers:
+            return None
+        return Refused("NO_SUCH_SHARD", f"Topic {self.name!r} has shards 0 to {self.shards - 1}.")
 
     @property
     def shards_of_keys(self) -> int:
@@ -380,4 +391,4 @@ def cursor_key(topic: Topic, group: Group, shard: int | None, consumer_uid: str 
 
 def cursor_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
     """The cursor keys of a group (or of a broadcast's consumer), one for each shard."""
-    return [cursor_key(topic, group, shard, consumer_uid) for shard in range(topic.shards)]
+    return [cursor_key(topic, group, shard, consumer_uid) for shard in topic.shard_numbers]

@@ -307,9 +307,10 @@ def group_summary(topic: Topic, survey: "GroupSurvey") -> GroupSummary:
 
 
 def group_detail(
-    topic: Topic, survey: "GroupSurvey", names: Mapping[str, str], owners: Sequence[str | None]
+    topic: Topic, survey: "GroupSurvey", names: Mapping[str, str], owners: Mapping[int, str | None]
 ) -> GroupDetail:
-    """A group's settings, counts and shards. `names` maps consumer uids to names, `owners` has one for each shard."""
+    """A group's settings, counts and shards. `names` maps consumer uids to names, `owners` has one for each
+    shard."""
     shards = [_shard(each, names, owners[each.key.shard.shard]) for each in survey.shards]
     stopped = [
         shown(StoppedConsumer, state, state=state.kind, why=attention.why(consumer, state))

@@ -21,7 +21,7 @@ from .. import forms
 from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 from .cases import last_failed
 from .rates import rows_for, shard_charts, window_of
-from .topics import first_shard, strips
+from .topics import first_shard, next_shard, strips
 
 _MOST_LEASES = 50
 _MOST_BLOCKED = 10
@@ -54,11 +54,11 @@ def group_page(visit: Visit) -> Shown:
             (each, _message_at(visit, topic, each.shard, each.offset))
             for each in blocked_units(survey.groups[0], names)
         ],
-        "members": members(consumers, assignment, visit.now_ms),
+        "members": members(topic, consumers, assignment, visit.now_ms),
         "assignment": assignment,
         "retry": group.retry or topic.retry,
         "waits": ladder.waits(group.retry or topic.retry)[:12],
-        "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
+        "next_shard": next_shard(topic, first, survey),
     }
     # Charts are no moving part: they are read with the page, and not again every few seconds.
     model |= {} if visit.wants_fragment else _lag(visit, topic, group, survey)
@@ -91,7 +91,7 @@ def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[
     rows = rows_for(visit, topic, len(groups))
     now = survey.reading if survey.is_whole else None
     buckets = visit.deps.rate_charts.of(topic, WINDOWS[name], now, only=group, most_rows=rows)
-    shards = [extent.shard for extent in survey.shards]
+    shards = {extent.shard: topic.shard_numbers.index(extent.shard) for extent in survey.shards}
     lag = shard_charts(buckets, WINDOWS[name], visit.now_ms, group.name, shards)
     return {"lag": lag, "window": name, "windows": list(WINDOWS)}
 
@@ -155,7 +155,7 @@ def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str, uid: str 
             targets[extent.shard] = min(max(offset, extent.first), extent.tail + 1)
     of = survey.groups[0]
     shards = tuple(each for each in of.shards if uid in (None, each.key.consumer_uid))
-    return seek_preview(replace(of, shards=shards), targets, whole=len(targets) == topic.shards)
+    return seek_preview(replace(of, shards=shards), targets, whole=len(targets) == len(topic.shard_numbers))
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -216,20 +216,23 @@ def leases(survey: GroupSurvey, names: Mapping[str, str]) -> list[LeaseLine]:
     return sorted(lines, key=lambda line: line.deadline_ms)[:_MOST_LEASES]
 
 
-def members(consumers: Sequence[Consumer], assignment: Assignment | None, now_ms: int) -> list[Member]:
+def members(
+    topic: Topic, consumers: Sequence[Consumer], assignment: Assignment | None, now_ms: int
+) -> list[Member]:
     """The consumers, those that do not work first."""
-    lines = [_member(consumer, assignment, now_ms) for consumer in consumers]
+    lines = [_member(topic, consumer, assignment, now_ms) for consumer in consumers]
     return sorted(lines, key=lambda line: (line.is_online, line.consumer.name))
 
 
-def _member(consumer: Consumer, assignment: Assignment | None, now_ms: int) -> Member:
+def _member(topic: Topic, consumer: Consumer, assignment: Assignment | None, now_ms: int) -> Member:
     everywhere = assignment is not None and assignment.strategy == EVERYONE
+    shards = assignment.shards(consumer.uid, topic.shard_numbers) if assignment else ()
     return Member(
         consumer=consumer,
         is_online=is_online(consumer, now_ms),
         rank=assignment.rank(consumer.uid) if assignment else None,
         total=len(assignment.members) if assignment else 0,
-        shards=None if everywhere else assignment.shards(consumer.uid) if assignment else (),
+        shards=None if everywhere else shards,
         breaker=breaker.state(consumer.open_until_ms, now_ms),
         disables_ms=breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms),
     )

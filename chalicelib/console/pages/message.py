@@ -161,7 +161,7 @@ def place(visit: Visit) -> Shown:
     visit.check_may_read()
     topic = visit.topic()
     shard, offset = (whole_number(visit.params[name], 15) for name in ("shard", "offset"))
-    if shard is not None and offset is not None and shard < topic.shards:
+    if shard is not None and offset is not None and shard in topic.shard_numbers:
         rows = visit.deps.adapters.log.read_back(topic.shard_key(shard), offset, 1)
         for row in rows:
             if row.first <= offset < row.end and (message := row.message(shard, offset)):

@@ -111,7 +111,7 @@ def _message(visit: Visit, topic: Topic, like: str) -> Message | None:
 def _newest(visit: Visit, topic: Topic) -> Message | None:
     """The newest message of those shards that the page may read."""
     messages = []
-    for shard in range(topic.shards):
+    for shard in topic.shard_numbers:
         if not visit.has_read_units(_FOR_OTHERS):
             break
         for row in visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 1):

@@ -28,7 +28,7 @@ def subscriber(visit: Visit) -> Shown:
     topic, group = visit.group()
     who = deps.catalog.consumer(topic, group, visit.params["consumer"])
     assignment = deps.adapters.control.assignment(topic, group)
-    (member,) = members([who], assignment, visit.now_ms)
+    (member,) = members(topic, [who], assignment, visit.now_ms)
     traces, shards = deps.adapters.traces, member.shards or ()
     history = latest_attempts(
         traces, topic, group, who, shards, MOST_TICKS, lambda: visit.has_read_units(_READ_UNITS)

@@ -164,7 +164,7 @@ class Receiver:
         if group.is_paused(self.clock.now_ms()):
             return ()
         if consumer is None:
-            return tuple(range(topic.shards))
+            return tuple(topic.shard_numbers)
         return self.assignments.shards_for(topic, group, consumer)
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int, acks: Acks) -> Received:
@@ -176,7 +176,7 @@ class Receiver:
         preload = partial(self.claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
         sources = self._sources_of(claimant, shards, most)
         # Of many shards, the first mostly has enough.
-        if is_preloaded := claimant.topic.shards <= _FEW_SHARDS:
+        if is_preloaded := len(claimant.topic.shard_numbers) <= _FEW_SHARDS:
             preload(shard for shard, _ in sources)
         queue = deque((*source, 0, False) for source in self._lapsed_first(claimant, sources))
         acks.settle({claimant.key(shard) for shard, *_ in queue})
@@ -236,12 +236,11 @@ class Receiver:
     def _foreign_shards(self, claimant: Claimant, own: Sequence[int]) -> Sequence[int]:
         """The other consumers' shards, from the next one on: a QUEUE shares messages, not shards, so a consumer whose
         shards are empty tries these."""
-        policy, shards = claimant.policy, claimant.topic.shards
+        policy, shards = claimant.policy, claimant.topic.shard_numbers
         if not claimant.owner or policy.per_consumer or policy.holds_back:
             return ()
-        first = own[0] if own else 0
-        in_turn = (n % shards for n in range(first, first + shards))
-        return [shard for shard in in_turn if shard not in own]
+        first = shards.index(own[0]) if own and own[0] in shards else 0
+        return [shard for shard in (*shards[first:], *shards[:first]) if shard not in own]
 
     def _claim(
         self, claimant: Claimant, shard: int | None, most: int, most_bytes: int, acks: Acks

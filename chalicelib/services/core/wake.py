@@ -71,7 +71,7 @@ def workers_of(topic: Topic, group: Group) -> int:
     and has a guarantee."""
     if not guaranteed_of(topic, group):
         return 1
-    return max(1, min(topic.shards, group.max_in_flight // group.batch_size))
+    return max(1, min(len(topic.shard_numbers), group.max_in_flight // group.batch_size))
 
 
 @dataclass(frozen=True, slots=True)

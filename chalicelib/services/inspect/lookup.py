@@ -221,7 +221,7 @@ class Lookup:
         `may_go_on()` is False."""
         topic_statuses = topic_statuses or self.statuses.of_topic(topic)
         ends_ms = self.clock.now_ms() + MOST_LISTING_MS
-        shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
+        shards = [filters.shard] if filters.shard is not None else list(topic.shard_numbers)
         if starts is None:
             starts = {shard: self.log.tail(topic.shard_key(shard)).offset for shard in shards}
         next_offsets = {shard: start for shard, start in starts.items() if start >= 0}

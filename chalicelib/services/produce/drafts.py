@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ...domain.append import Promotable
-from ...domain.errors import HeadraceError, Refused, TooLarge, TooMany
+from ...domain.errors import HeadraceError, TooLarge, TooMany
 from ...domain.message import DeadReason, Draft
 from ...domain.sharding import order_unit, shard_of
 from ...domain.timer import Timer
@@ -31,9 +31,7 @@ def refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
         check_size(topic, draft.body)
     except TooLarge as error:
         return error
-    if draft.shard is not None and draft.shard >= topic.shards:
-        return Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
-    return None
+    return topic.lacks(draft.shard)
 
 
 def dead_by_limit(draft: Draft) -> Draft:

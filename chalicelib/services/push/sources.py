@@ -80,18 +80,18 @@ class Sources:
         workers = self._workers
         # An earlier setting may have had more workers.
         worker = task.worker % workers
-        self._shards: Sequence[int] = range(worker, topic.shards, workers)
+        self._shards = [s for s in topic.shard_numbers if s % workers == worker]
         self._has_lane = worker == 0
         lane = str(lane_of(topic, group, task.consumer_uid).shard_key(0))
         shard_keys = {str(topic.shard_key(s)) for s in self._shards}
         self.keys = shard_keys.union([lane] if self._has_lane else [], partitions)
         if partitions:
-            self._shards = [s for s in range(topic.shards) if str(topic.shard_key(s)) in partitions]
+            self._shards = [s for s in topic.shard_numbers if str(topic.shard_key(s)) in partitions]
             self._has_lane = lane in partitions
         owners = team.owners
         if task.consumer_uid:
-            owners = [next((c for c in owners if c and c.uid == task.consumer_uid), None)] * topic.shards
-        self._owners = [c if c and c.is_called else None for c in owners]
+            owners = [c for c in owners if c and c.uid == task.consumer_uid][:1] * len(topic.shard_numbers)
+        self._owners = {s: c for s, c in zip(topic.shard_numbers, owners, strict=False) if c and c.is_called}
         policy = POLICIES[group.mode]
         self._is_shared = not policy.per_consumer and not policy.holds_back
         self._team = tuple(team.called)
@@ -129,14 +129,14 @@ class Sources:
     def consumers_of(self, shard: int | None) -> Sequence[Consumer]:
         """The consumers that claim from a source: in QUEUE all push consumers, which share its messages; else the owner
         of the shard."""
-        owner = next((c for c in self._owners if c), None) if shard is None else self._owner_of(shard)
+        owner = next(iter(self._owners.values()), None) if shard is None else self._owner_of(shard)
         if owner is None:
             return ()
         return self._team if self._is_shared else (owner,)
 
     def called_consumers(self) -> set[Consumer]:
         """All consumers that may get messages."""
-        return set(self._team if self._is_shared else filter(None, self._owners))
+        return set(self._team if self._is_shared else self._owners.values())
 
     def called_for(self, shard: int | None, claimant: Consumer) -> set[Consumer]:
         """The consumers that may get the messages claimed by `claimant`."""
@@ -147,7 +147,7 @@ class Sources:
         return claimant if self._is_shared else self._owner_of(claimed_message.message.shard) or claimant
 
     def _owner_of(self, shard: int) -> Consumer | None:
-        return self._owners[shard] if shard < len(self._owners) else None
+        return self._owners.get(shard)
 
 
 def lane_share(most: int) -> int:
