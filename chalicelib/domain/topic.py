@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Self
 
 from .errors import Conflict, Refused
-from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, MAX_QUICK_SECONDS, RETENTION_GRACE
+from .limits import FUNCTION_START, MAX_FUNCTION_SECONDS, MAX_QUICK_SECONDS, MAX_SHARDS, RETENTION_GRACE
 from .message import Draft, Message
 from .segment import Segment, ShardKey
 from .settings import DEFAULT_RETRY as DEFAULT_RETRY
@@ -77,14 +77,29 @@ class Topic(TopicSettings):
 
     @property
     def shard_numbers(self) -> Sequence[int]:
-        """The numbers of all its shards, in order."""
-        return range(self.shards)
+        """The numbers of all its shards, in order: the most urgent come last."""
+        if self.priorities == 1:
+            return range(self.shards)
+        return [number for numbers in reversed(self.classes) for number in numbers]
+
+    @property
+    def classes(self) -> Sequence[range]:
+        """The numbers of the shards of each priority, the most urgent first. The last priority has the lowest: a new
+        one comes on top, and no shard changes its number."""
+        few = max(1, self.shards // 4)  # a look at an empty shard costs half a read unit
+        firsts = range((self.priorities - 1) * MAX_SHARDS, -1, -MAX_SHARDS)
+        return [range(first, first + (few if first else self.shards)) for first in firsts]
+
+    def class_of(self, priority: int | None) -> range:
+        """The numbers of the shards of a priority; None: the last. A process may not know the latest ones yet."""
+        return self.classes[-1 if priority is None else min(priority, self.priorities - 1)]
 
     def lacks(self, shard: int | None) -> Refused | None:
         """Why a shard cannot be named; None where the topic has it, or none is named."""
         if shard is None or shard in self.shard_numbers:
             return None
-        return Refused("NO_SUCH_SHARD", f"Topic {self.name!r} has shards 0 to {self.shards - 1}.")
+        numbers = " and ".join(f"{each[0]} to {each[-1]}" for each in reversed(self.classes))
+        return Refused("NO_SUCH_SHARD", f"Topic {self.name!r} has shards {numbers}.")
 
     @property
     def shards_of_keys(self) -> int:

@@ -50,7 +50,10 @@ def test_a_rendezvous_moves_only_the_shards_of_who_leaves_or_joins(
     there: list[str], other: str, count: int
 ) -> None:
     rest = [uid for uid in there if uid != other]
-    without, together = deal("rendezvous", rest, range(count)), deal("rendezvous", [*rest, other], range(count))
+    without, together = (
+        deal("rendezvous", rest, range(count)),
+        deal("rendezvous", [*rest, other], range(count)),
+    )
     for before, after in zip(without, together, strict=bool(rest)):
         assert after in (before, other)
 

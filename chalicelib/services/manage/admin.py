@@ -252,6 +252,11 @@ def _check_growth(old: Topic, new: Topic) -> None:
             "SHARDS_CANNOT_SHRINK",
             f"Topic {old.name!r} has {old.shards} shards; shards may grow, never shrink.",
         )
+    if new.priorities < old.priorities:
+        raise Conflict(
+            "PRIORITIES_CANNOT_SHRINK",
+            f"Topic {old.name!r} has {old.priorities} priorities; they may grow, never shrink.",
+        )
     if new.shards_of_keys < old.shards_of_keys:
         raise Conflict(
             "SHARDS_CANNOT_SHRINK",

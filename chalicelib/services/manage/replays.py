@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from ...domain import ids
 from ...domain.errors import Conflict, HeadraceError, NotFound, unavailable
-from ...domain.limits import MAX_DEDUP_WINDOW_SECONDS, REPLAY_LIFE
+from ...domain.limits import MAX_DEDUP_WINDOW_SECONDS, MAX_SHARDS, REPLAY_LIFE
 from ...domain.message import Draft
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState, may_become
-from ...domain.topic import Topic
+from ...domain.topic import Mode, Topic
 from ...ports.world import Clock, Jobs, Random
 from ..core.catalog import Catalog
 from ..core.wake import Waker
@@ -141,12 +141,18 @@ def _replay_over(why: str) -> Conflict:
 
 
 def _replayed_draft(replay: Replay, topic: Topic, message: Archived, hidden: tuple[str, ...]) -> Draft:
-    """The message as it is sent again. Messages of one shard stay together, in their order."""
+    """The message as it is sent again. Messages of one shard stay together, in their order, and in their
+    priority as far as the topic has it."""
     draft = message.draft
+    is_ordered = draft.ordering_key is not None and topic.mode is Mode.SERIAL
+    urgency = 0 if is_ordered else message.shard // MAX_SHARDS
+    priority = max(0, topic.priorities - 1 - urgency) if urgency else None
+    shards = topic.class_of(priority)
     return replace(
         draft,
         headers={**draft.headers, REPLAY_HEADER: replay.id, REPLAY_OF_HEADER: message.id},
-        shard=message.shard % topic.shards if draft.ordering_key is None else None,
+        shard=shards[message.shard % MAX_SHARDS % len(shards)] if draft.ordering_key is None else None,
+        priority=priority,
         dedup_id=f"{replay.id}-{message.id}",
         target_group_uid=replay.group_uid,
         redact=hidden,
