@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 
 from ...domain.call_result import CallResult
 from ...domain.errors import HeadraceError, Unavailable
-from ...domain.limits import MAX_ANSWER_BYTES
+from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS
 from ...domain.message import Message
 from ...domain.status import Because, first_reason
 from ...domain.topic import Consumer, CursorKey, Group, Topic
@@ -25,6 +26,7 @@ from .claimant import Claim, Claimant, ClaimedMessage, Received
 from .decision import decision_after
 from .settle import Acks, Settler
 
+LAST_SHARE = 8  # one message in so many is of the last priority, if there are any
 LANE_SHARE = 4  # new messages come first: the lane gets one slot in so many while there are any
 _FEW_SHARDS = 11  # their cursors and the lane's mostly cost one read unit together
 _LOST_RACES = 10  # per shard and call; the rest is left to the next receive
@@ -35,7 +37,7 @@ _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
 
 _Source = tuple[int | None, int]
-"""A shard, or None for the retry lane, and how many messages to take from it at most."""
+"""A shard, or None for the retry lane, and how many messages the answer may have after it."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -57,6 +59,7 @@ class Receiver:
 
     def __post_init__(self) -> None:
         self._last_sources: TtlCache[str, int] = TtlCache(self.clock, _LAST_SOURCE_MS)
+        self._turns: BoundedCache[str, cycle[bool]] = BoundedCache()  # by group: the last priority's
         self._locks: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
 
     def receive(
@@ -171,7 +174,7 @@ class Receiver:
         """Claim from the shards and the lane in turn, and again at the end where another thread was claiming or a race
         was lost. Threads of one process take turns on a cursor."""
         is_paused = claimant.group.is_paused(self.clock.now_ms())
-        if is_paused or not (shards or self._foreign_shards(claimant, shards)):
+        if is_paused or not (shards or self._foreign_shards(claimant, shards, claimant.topic.shard_numbers)):
             return Received(because=Because.PAUSED if is_paused else Because.NOT_OWNER)
         preload = partial(self.claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
         sources = self._sources_of(claimant, shards, most)
@@ -196,7 +199,9 @@ class Receiver:
                 queue.append((shard, limit, losses, True))
                 continue
             try:
-                count = min(limit, most - len(claimed_messages))
+                if (count := limit - len(claimed_messages)) <= 0:
+                    queue += [] if shard is None else [(shard, most, losses, was_busy)]
+                    continue
                 claim = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size, acks)
             except Unavailable as error:
                 faults.append(error)  # what the other shards granted belongs to the caller now
@@ -210,6 +215,8 @@ class Receiver:
                 continue
             if claim.messages and shard is not None:
                 self._last_sources.put(claimant.group.uid + claimant.owner, shard)
+            if len(claim.messages) == count and limit < most and shard is not None:
+                queue.append((shard, most, losses, was_busy))  # the less urgent shards may leave it some room
             claimed_messages += claim.messages
             size += sum(each.message.draft.weight for each in claim.messages)
             if claim.is_alone:
@@ -220,23 +227,34 @@ class Receiver:
 
     def _sources_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[_Source]:
         """The shards and the lane in the order to try them."""
-        start = self._start(claimant, shards)
-        own = (*shards[start:], *shards[:start])
-        sources: list[_Source] = [(s, most) for s in (*own, *self._foreign_shards(claimant, own))]
+        sources: list[_Source] = []
+        for numbers in claimant.topic.classes:
+            mine = [shard for shard in shards if shard in numbers]
+            start = self._start(claimant, mine)
+            own = (*mine[start:], *mine[:start])
+            room = most - most // LAST_SHARE if numbers[0] else most
+            sources += [(s, room) for s in (*own, *self._foreign_shards(claimant, own, numbers))]
+        if most < LAST_SHARE and claimant.topic.priorities > 1 and self._is_turn_of_last(claimant.group):
+            sources.sort(key=lambda source: (source[0] or 0) // MAX_SHARDS)
         if self.empty_lanes.get(claimant.key(None)):
             return sources
         first = most >= LANE_SHARE or not self.random.below(LANE_SHARE)
         lane: list[_Source] = [(None, max(1, most // LANE_SHARE))] if first else []
         return [*lane, *sources, (None, most)]
 
+    def _is_turn_of_last(self, group: Group) -> bool:
+        """Does this claim of few messages begin with the last priority? Each eighth in this process does; where more
+        are claimed, an eighth of them is kept for it."""
+        return next(self._turns.of(group.uid, lambda: cycle([False] * (LAST_SHARE - 1) + [True])))
+
     def _lapsed_first(self, claimant: Claimant, sources: Sequence[_Source]) -> Sequence[_Source]:
         """First those with a message whose lease ended: it comes alone. As far as is known without a read."""
         return sorted(sources, key=lambda source: not self.claimer.has_lapsed(claimant, source[0]))
 
-    def _foreign_shards(self, claimant: Claimant, own: Sequence[int]) -> Sequence[int]:
-        """The other consumers' shards, from the next one on: a QUEUE shares messages, not shards, so a consumer whose
-        shards are empty tries these."""
-        policy, shards = claimant.policy, claimant.topic.shard_numbers
+    def _foreign_shards(self, claimant: Claimant, own: Sequence[int], shards: Sequence[int]) -> Sequence[int]:
+        """Of these shards the other consumers', from the next one on: a QUEUE shares messages, not shards, so a
+        consumer whose shards are empty tries these."""
+        policy = claimant.policy
         if not claimant.owner or policy.per_consumer or policy.holds_back:
             return ()
         first = shards.index(own[0]) if own and own[0] in shards else 0
