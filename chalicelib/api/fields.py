@@ -38,6 +38,7 @@ JOB_PATTERN = r"^[!->@-Z^-~]{1,128}\Z"
 STATIC_VALUE = r"^[!-~]([ -~]*[!-~])?\Z"
 TIMEZONE = r"^[A-Za-z0-9_+/-]+\Z"
 APP = r"^[A-Za-z0-9._/-]{1,64}\Z"
+Priority = Annotated[int, Meta(ge=0, lt=lim.MAX_PRIORITIES)]
 Step = Annotated[int, Meta(ge=1, le=lim.MAX_RETRY_SECONDS)]
 
 

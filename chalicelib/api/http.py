@@ -214,6 +214,7 @@ def authorize(request: AuthRequest, deps: Deps) -> AuthResponse:
         "jobs": " ".join(caller.jobs),
         "name": caller.name,
         "rate_limit": "" if caller.rate_limit is None else str(caller.rate_limit),
+        "most_urgent": str(caller.most_urgent or ""),
         "expires_ms": "" if caller.expires_ms is None else str(caller.expires_ms),
     }
     return AuthResponse(routes=["*"], principal_id=caller.token_id, context=context)
@@ -226,6 +227,7 @@ def _caller(request: Request, iam: bool) -> Caller:
         return Caller.of_iam(str(signer))
     scopes = frozenset(str(context.get("scopes", "")).split())
     expires_ms, rate_limit = str(context.get("expires_ms", "")), str(context.get("rate_limit", ""))
+    most_urgent = str(context.get("most_urgent", ""))
     return Caller(
         token_id=str(context.get("principalId", "")),
         scopes=scopes,
@@ -235,6 +237,7 @@ def _caller(request: Request, iam: bool) -> Caller:
         expires_ms=int(expires_ms) if expires_ms else None,
         name=str(context.get("name", "")),
         rate_limit=int(rate_limit) if rate_limit else None,
+        most_urgent=int(most_urgent) if most_urgent else None,
     )
 
 
@@ -277,6 +280,13 @@ def check_job(caller: Caller | None, job: str | None) -> None:
     """Raises Forbidden if the token is limited to other jobs. None: the message is no job."""
     if caller and not caller.may_use_job(job):
         raise Forbidden(*_OTHER_JOBS)
+
+
+def check_priority(caller: Caller | None, priority: int | None) -> None:
+    """Raises Forbidden if the token is for less urgent messages. None: the last priority, which every token may use."""
+    if caller and priority is not None and priority < (caller.most_urgent or 0):
+        words = f"Your token sends no message of a lower `priority` than {caller.most_urgent}."
+        raise Forbidden("PRIORITY_FORBIDDEN", words)
 
 
 def check_every_group(caller: Caller | None) -> None:

@@ -245,7 +245,7 @@ def _seek(name: str, fields: Fields) -> Action:
 def _produce(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = {"body": _json(fields, "body")}
     body |= _given_texts(fields, "tag", "ordering_key", "dedup_id", "dedup_until", "deliver_at")
-    body |= _numbers(fields, "delay_seconds", "expires_in_seconds", "shard")
+    body |= _numbers(fields, "delay_seconds", "expires_in_seconds", "shard", "priority")
     if keys := [key.strip() for key in fields.get("keys", "").split(",") if key.strip()]:
         body["keys"] = keys
     if headers := fields.get("headers", "").strip():
@@ -321,7 +321,7 @@ def _put_schedule(name: str, fields: Fields) -> Action:
 
 def _create_token(name: str, fields: Fields) -> Action:
     scopes = [scope for scope in ("produce", "consume", "admin") if fields.get(f"scope_{scope}")]
-    numbers = _numbers(fields, "expires_in_days", "rate_limit")
+    numbers = _numbers(fields, "expires_in_days", "rate_limit", "most_urgent")
     kinds = ("topics", "groups", "jobs")
     limits = {kind: patterns for kind in kinds if (patterns := _words(fields, kind))}
     return Action(name, body={"name": fields.get("name", ""), "scopes": scopes} | limits | numbers)

@@ -48,6 +48,7 @@ def _message(attempt: Attempt) -> dict[str, Any]:
         "keys": draft.keys,
         "tag": draft.tag,
         "ordering_key": draft.ordering_key,
+        **({} if draft.priority is None else {"priority": draft.priority}),
         "headers": draft.headers,
         "accepted_at": rfc3339(message.first_accepted_ms),
         "attempt": attempt.number,

@@ -283,7 +283,8 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An access token as it is stored: the secret only as a hash. `rate_limit`: its calls a second."""
+    """An access token as it is stored: the secret only as a hash. `rate_limit`: its calls a second;
+    `most_urgent`: no lower priority is for its messages."""
 
     id: str
     name: str
@@ -297,6 +298,7 @@ class Token:
     rate_limit: int | None = None
     version: int = 0
     jobs: tuple[str, ...] = ("*",)
+    most_urgent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,11 +313,12 @@ class Caller:
     name: str = ""
     rate_limit: int | None = None
     jobs: tuple[str, ...] = ("*",)
+    most_urgent: int | None = None
 
     @classmethod
     def with_token(cls, token: Token) -> Self:
         """The caller with this token."""
-        same = ("topics", "groups", "expires_ms", "name", "rate_limit", "jobs")
+        same = ("topics", "groups", "expires_ms", "name", "rate_limit", "jobs", "most_urgent")
         return cls(token.id, frozenset(token.scopes), **{name: getattr(token, name) for name in same})
 
     @classmethod
@@ -364,7 +367,8 @@ class Caller:
                 return word
         if self.expires_ms is not None and (token.expires_ms is None or token.expires_ms > self.expires_ms):
             return "time"
-        return None
+        is_more_urgent = token.most_urgent is None or token.most_urgent < (self.most_urgent or 0)
+        return "priorities" if self.most_urgent is not None and is_more_urgent else None
 
     def behind(self, name: str) -> str | None:
         """Where to continue a list of topics behind `name`: the exclusive start key before the next name that the

@@ -62,6 +62,7 @@ class Tokens:
         groups: tuple[str, ...] = ("*",),
         rate_limit: int | None = None,
         jobs: tuple[str, ...] = ("*",),
+        most_urgent: int | None = None,
         maker: Caller | None = None,
     ) -> tuple[Token, str]:
         """A new token, and its text, which is not stored. Raises Forbidden if it would be allowed more than its
@@ -81,6 +82,7 @@ class Tokens:
             groups=groups,
             rate_limit=rate_limit,
             jobs=jobs,
+            most_urgent=most_urgent if most_urgent is not None or maker is None else maker.most_urgent,
         )
         _check_maker(maker, token)
         self._control.put_token(token, None)
