@@ -21,7 +21,7 @@ from .message import editable_body
 
 NEWEST = "newest"
 _OPTIONS = (
-    *("keys", "tag", "ordering_key", "delay_seconds", "expires_in_seconds"),
+    *("keys", "tag", "ordering_key", "priority", "delay_seconds", "expires_in_seconds"),
     *("dedup_id", "dedup_until", "headers"),
 )
 _EMPTY = dict.fromkeys(_OPTIONS, "")
@@ -128,5 +128,6 @@ def _fields_of(message: Message) -> dict[str, str | None]:
         "keys": ", ".join(draft.keys),
         "tag": draft.tag or "",
         "ordering_key": draft.ordering_key or "",
+        "priority": "" if draft.priority is None else str(draft.priority),
         "headers": "\n".join(f"{name}: {value}" for name, value in draft.headers.items()),
     }

@@ -28,7 +28,9 @@ from .settle import Acks, Settler
 
 LAST_SHARE = 8  # one message in so many is of the last priority, if there are any
 LANE_SHARE = 4  # new messages come first: the lane gets one slot in so many while there are any
-_FEW_SHARDS = 11  # their cursors and the lane's mostly cost one read unit together
+_FEW_SHARDS = (
+    11  # one read unit mostly holds their cursors and the lane's; of more, the first mostly has enough
+)
 _LOST_RACES = 10  # per shard and call; the rest is left to the next receive
 _FAULTS = 2  # of different shards, in one pass: then the store itself has a fault
 _LAST_SOURCE_MS = 60_000  # how long a consumer begins with the shard that had messages last
@@ -37,7 +39,8 @@ _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
 
 _Source = tuple[int | None, int]
-"""A shard, or None for the retry lane, and how many messages the answer may have after it."""
+"""A shard, or None for the retry lane, and how many messages the answer may have after it: an urgent shard
+leaves room for the last priority, and comes again."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -171,14 +174,12 @@ class Receiver:
         return self.assignments.shards_for(topic, group, consumer)
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int, acks: Acks) -> Received:
-        """Claim from the shards and the lane in turn, and again at the end where another thread was claiming or a race
-        was lost. Threads of one process take turns on a cursor."""
+        """Claim from the sources in turn; again at the end where a race was lost or another thread was claiming."""
         is_paused = claimant.group.is_paused(self.clock.now_ms())
         if is_paused or not (shards or self._foreign_shards(claimant, shards, claimant.topic.shard_numbers)):
             return Received(because=Because.PAUSED if is_paused else Because.NOT_OWNER)
         preload = partial(self.claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
         sources = self._sources_of(claimant, shards, most)
-        # Of many shards, the first mostly has enough.
         if is_preloaded := len(claimant.topic.shard_numbers) <= _FEW_SHARDS:
             preload(shard for shard, _ in sources)
         queue = deque((*source, 0, False) for source in self._lapsed_first(claimant, sources))
@@ -193,15 +194,15 @@ class Receiver:
                 is_preloaded = True
                 preload(shard for shard, *_ in queue)
             shard, limit, losses, was_busy = queue.popleft()
+            if (count := limit - len(claimed_messages)) <= 0:
+                queue += [(shard, most, losses, was_busy)] if shard is not None else []
+                continue
             shards_tried += shard is not None
             lock = self._locks.of(claimant.key(shard), threading.Lock)
             if not lock.acquire(blocking=was_busy):
                 queue.append((shard, limit, losses, True))
                 continue
             try:
-                if (count := limit - len(claimed_messages)) <= 0:
-                    queue += [] if shard is None else [(shard, most, losses, was_busy)]
-                    continue
                 claim = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size, acks)
             except Unavailable as error:
                 faults.append(error)  # what the other shards granted belongs to the caller now
@@ -210,13 +211,11 @@ class Receiver:
                 lock.release()
             reasons.add(claim.because if claim else Because.IN_FLIGHT)  # others took what was there
             if claim is None:
-                if losses < _LOST_RACES:
-                    queue.append((shard, limit, losses + 1, was_busy))
+                queue += [(shard, limit, losses + 1, was_busy)] if losses < _LOST_RACES else []
                 continue
             if claim.messages and shard is not None:
                 self._last_sources.put(claimant.group.uid + claimant.owner, shard)
-            if len(claim.messages) == count and limit < most and shard is not None:
-                queue.append((shard, most, losses, was_busy))  # the less urgent shards may leave it some room
+                queue += [(shard, most, losses, was_busy)] if len(claim.messages) == count else []
             claimed_messages += claim.messages
             size += sum(each.message.draft.weight for each in claim.messages)
             if claim.is_alone:

@@ -23,6 +23,7 @@ _STDIN = "standard input"
 _RAW = " --raw sends text as it is."
 _Placed = tuple[str, Outgoing]
 """Where a message comes from, for people, and the message."""
+_DedupId = Annotated[str | None, typer.Option(help="A message sent twice with this id is stored once.")]
 _Until = Annotated[
     DedupUntil | None, typer.Option(help="done: the id is free once every group has ended its message.")
 ]
@@ -68,9 +69,7 @@ def send(
     priority: Annotated[int | None, typer.Option(help="0 is the most urgent (the last one).")] = None,
     delay: Annotated[str | None, typer.Option(help="A delay: 30s, 15m, 2h, 7d.")] = None,
     at: Annotated[str | None, typer.Option(help="When to deliver it: 2030-01-01T00:00:00Z.")] = None,
-    dedup_id: Annotated[
-        str | None, typer.Option(help="A message sent twice with this id is stored once.")
-    ] = None,
+    dedup_id: _DedupId = None,
     dedup_until: _Until = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     content_type: Annotated[str | None, typer.Option(help="With --raw (text/plain).")] = None,
