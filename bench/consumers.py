@@ -14,7 +14,7 @@ from chalicelib.domain.topic import Group, Topic, cursor_keys
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.wiring import Deps
 
-from .figures import Figure, at_most, without_target
+from .figures import Figure, at_least, at_most, without_target
 from .meter import Cost, Meter
 from .stage import Stage, receipts, run_together, say, stage
 
@@ -28,6 +28,8 @@ _LIMIT_RU = 0.15
 _LEASE_SECONDS = 600
 _MOST_SECONDS = 90
 _SHARED = 300
+_BEHIND = 100_000
+_GRANTS = 80
 
 
 class _Run(NamedTuple):
@@ -51,6 +53,8 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
         yield from _measure_contention(target, 0, 4, is_told=True)
         for consumers in (3, 4):
             yield _shares(target, consumers)
+        say(f"consumers: priorities, {_BEHIND:,} messages waiting")
+        yield from _measure_priorities(target)
 
 
 def _measure_contention(
@@ -118,6 +122,43 @@ def _shares(target: Stage, consumers: int) -> Figure:
     shares = "/".join(str(counts[n]) for n in range(consumers))
     work = f"{_SHARED} messages of one keyless producer over {consumers} that pull: furthest from the mean"
     return at_most(work, 100 * worst, 20, "%", shares)
+
+
+def _measure_priorities(target: Stage) -> Iterator[Figure]:
+    """How soon an urgent message comes behind others, what the last priority gets beside many urgent ones, and what it
+    costs to look for nothing."""
+    deps = target.deps()
+    topic, _ = deps.admin.put_topic("urgent", {"priorities": 3})
+    group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest"})
+    last, first = ([Draft(b"1", priority=priority)] * 1_000 for priority in (None, 0))
+    for _ in range(_BEHIND // len(last)):
+        deps.producer.produce(topic, last)
+    consumer = target.deps()
+
+    def receive(most: int) -> list[int]:
+        deliveries = consumer.receiver.receive(topic, group, None, most, 0, _LEASE_SECONDS)
+        consumer.settler.ack(topic, group, receipts(consumer, deliveries))
+        return [delivery.message.draft.priority is None for delivery in deliveries]
+
+    receive(1)
+    deps.producer.produce(topic, first)
+    grants = next(n for n in range(1, _GRANTS) if not receive(1)[0])
+    yield at_most(f"the most urgent behind {_BEHIND:,} others: grants until it comes", grants, 1, "")
+    for most, times in ((1, _GRANTS), (16, 16)):
+        share = 100 * sum(sum(receive(most)) for _ in range(times)) / (most * times)
+        yield at_least(f"many urgent ones, receive {most}: part of the last priority", share, 12.5, "%")
+    reads: list[float] = []
+    for priorities in (1, 3):
+        meter = Meter()
+        idle, _ = deps.admin.put_topic(f"idle-{priorities}", {"priorities": priorities})
+        pulling, _ = deps.admin.put_group(idle, "g", {"begin": "earliest"})
+        consumer = target.deps(meter)
+        for _ in range(2):  # the second is warm
+            with meter.measure() as cost:
+                consumer.receiver.receive(idle, pulling, None, 10, 0, _LEASE_SECONDS)
+        reads.append(cost.reads)
+    work = "idle receive with 3 priorities: read units of one with 1"
+    yield at_most(work, reads[1] / reads[0], 3, "x", f"{reads[1]:g} and {reads[0]:g} RU")
 
 
 def _produce(deps: Deps, meter: Meter, topic: Topic, count: int) -> tuple[Counter[tuple[int, int]], Cost]:

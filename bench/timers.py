@@ -297,7 +297,7 @@ def _measure_idle(target: Stage) -> Iterator[Figure]:
         )
         topic = producer.catalog.topic(f"t{topics // 2:04}")
         group = producer.catalog.group(topic, "g")
-        for shard in range(topic.shards):
+        for shard in topic.shard_numbers:
             producer.positions.seek(topic, cursor_key(topic, group, shard), "latest")
         clock.minutes += 10
         _run_schedules(jobs)

@@ -350,7 +350,8 @@ class Deps:
         for group in self.catalog.groups(topic):
             backlogs = reading.groups[group.name].by_shard if group.name in reading.groups else ()
             is_paused = group.is_paused(self.adapters.clock.now_ms())
-            shards = [shard for shard, backlog in enumerate(backlogs) if backlog and not is_paused]
+            by_shard = zip(topic.shard_numbers, backlogs, strict=False)
+            shards = [shard for shard, backlog in by_shard if backlog and not is_paused]
             for uid in self.catalog.cursor_owners(topic, group) if shards else ():
                 claimant = Claimant(topic=topic, group=group, lease_seconds=0, consumer_uid=uid)
                 for shard in shards:

@@ -39,6 +39,7 @@ STATIC_VALUE = r"^[!-~]([ -~]*[!-~])?\Z"
 StaticValue = Annotated[str, Meta(min_length=1, pattern=STATIC_VALUE)]
 TIMEZONE = r"^[A-Za-z0-9_+/-]+\Z"
 APP = r"^[A-Za-z0-9._/-]{1,64}\Z"
+Priority = Annotated[int, Meta(ge=0, lt=lim.MAX_PRIORITIES)]
 Step = Annotated[int, Meta(ge=1, le=lim.MAX_RETRY_SECONDS)]
 
 

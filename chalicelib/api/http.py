@@ -259,6 +259,13 @@ def check_job(caller: Caller | None, job: str | None) -> None:
         raise Forbidden(*_OTHER_JOBS)
 
 
+def check_priority(caller: Caller | None, priority: int | None) -> None:
+    """Raises Forbidden if the token is for less urgent messages. None: the last priority, which every token may use."""
+    if caller and priority is not None and priority < (caller.most_urgent or 0):
+        words = f"Your token sends no message of a lower `priority` than {caller.most_urgent}."
+        raise Forbidden("PRIORITY_FORBIDDEN", words)
+
+
 def check_every_group(caller: Caller | None) -> None:
     """Raises Forbidden if the token is limited to some groups: for calls that concern all groups of a topic."""
     if caller and "*" not in caller.groups:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NotRequired, TypedDic
 
 from msgspec import Meta, Struct
 
-from ..domain.errors import Malformed, Refused
+from ..domain.errors import Malformed
 from ..domain.limits import DEFAULT_PAGE, MAX_KEY_CHARS, MAX_PAGE, MAX_REASON_CHARS
 from ..domain.message import DeadReason
 from ..domain.record import FailureFilter
@@ -91,15 +91,15 @@ def shard(query: Mapping[str, str]) -> int | None:
 def topic_and_shard(context: Context) -> tuple[Topic, int | None]:
     """The topic in the path and the shard asked for. Raises NotFound, or Refused where the topic has no such shard."""
     number = shard(context.query)
-    topic = context.topic_for(lambda topic: number is None or number < topic.shards)
+    topic = context.topic_for(lambda topic: topic.lacks(number) is None)
     check_shard(topic, number)
     return topic, number
 
 
 def check_shard(topic: Topic, number: int | None) -> None:
     """Raises Refused where the topic has no such shard; None: no shard is named."""
-    if number is not None and number >= topic.shards:
-        raise Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    if refusal := topic.lacks(number):
+        raise refusal
 
 
 def page_start(context: Context, purpose: str) -> Any:

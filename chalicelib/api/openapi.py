@@ -37,11 +37,12 @@ _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "factor": {"type": "number", "minimum": 1, "maximum": 10},
     "limit": {"type": "integer", "minimum": 1, "maximum": lim.MAX_PAGE, "default": lim.DEFAULT_PAGE},
     "max_attempts": {"type": "integer", "minimum": 1, "maximum": lim.MAX_ATTEMPTS},
-    "shard": {"type": "integer", "minimum": 0, "maximum": lim.MAX_SHARDS - 1},
+    "shard": {"type": "integer", "minimum": 0, "maximum": lim.SHARD_NUMBERS - 1},
     "stop": {"type": "string", "enum": ["true", "false"]},
     "headrace-app": {"type": "string", "pattern": "^[A-Za-z0-9._/-]{1,64}$"},
     "headrace-dedup-until": {"type": "string", "enum": ["window", "done"]},
     "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": lim.MAX_DELAY_SECONDS},
+    "headrace-priority": {"type": "integer", "minimum": 0, "maximum": lim.MAX_PRIORITIES - 1},
     "headrace-request": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     "headrace-resend": {"type": "integer", "minimum": 0, "maximum": lim.MAX_RESEND_SECONDS},
 }

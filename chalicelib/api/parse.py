@@ -19,8 +19,8 @@ from ..domain.times import DAY_SECONDS
 from ..domain.topic import EARLIEST, LATEST, Where
 from . import fields, settings
 from .calls import JSON, Context
-from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Tag, Time, taken
-from .http import invalid, trace_of
+from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Priority, Tag, Time, taken
+from .http import check_priority, invalid, trace_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)  # a float of seconds would lose one of these now and then
@@ -37,6 +37,7 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     tag: Tag | None = None
     ordering_key: Key | None = None
     shard: Annotated[int, Meta(ge=0)] | None = None
+    priority: Priority | None = None
     headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
     delay_seconds: MessageDelay | None = None
     deliver_at: Time | None = None
@@ -91,6 +92,7 @@ def draft(
     `raw` is the JSON text it was parsed from: the numbers of a JSON body are kept to the digit. Delays count from
     `now_ms`. `attributes` names the headers that hold CloudEvent attributes.
     """
+    check_priority(context.caller, message.priority)
     try:
         made = draft_of(message, now_ms or context.now_ms, raw, attributes)
     except HeadraceError as error:
@@ -125,7 +127,7 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         # Of what was given a time, be it over by now: its delay begins here.
         accepted_ms=now_ms if due_ms > now_ms or message.deliver_at is not None else None,
         **(retry_of(message.retry) if message.retry else {}),
-        **taken(message, "tag", "ordering_key", "shard", "headers", "dedup_id", "dedup_until"),
+        **taken(message, "tag", "ordering_key", "shard", "priority", "headers", "dedup_id", "dedup_until"),
         sent_ms=time_ms(message.sent_at, "sent_at") if message.sent_at is not None else None,
     )
 

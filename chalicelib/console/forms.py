@@ -270,7 +270,7 @@ def _schedule(fields: Fields) -> dict[str, Any]:
 
 def _token(fields: Fields) -> dict[str, Any]:
     scopes = [scope for scope in Scope if fields.get(f"scope_{scope}")]
-    limits = _values(fields, ("topics", "groups", "jobs", "expires_in_days", "rate_limit"))
+    limits = _values(fields, ("topics", "groups", "jobs", "expires_in_days", "rate_limit", "most_urgent"))
     return {"name": fields.get("name", ""), "scopes": scopes, **limits}
 
 
@@ -301,7 +301,16 @@ _TYPED = {
 }
 _IN_QUERY = ("confirm", "group", "consumer")
 _JSON = ("body", "patch")
-_NUMBERS = ("limit", "rate", "shard", "attempts_left", "expires_in_days", "rate_limit")
+_NUMBERS = (
+    "limit",
+    "rate",
+    "shard",
+    "attempts_left",
+    "expires_in_days",
+    "rate_limit",
+    "priority",
+    "most_urgent",
+)
 _FLAGS = ("cancel", "dry_run")
 # How fields are read that a body has as something else than text.
 _OTHERS: Mapping[str, Callable[[str], Any]] = {

@@ -108,6 +108,8 @@ def _extensions(attempt: Attempt) -> dict[str, str]:
     location = {"shard": str(message.shard), "offset": str(message.offset), "attempt": str(attempt.number)}
     if firing := message.draft.firing:
         location |= {"schedule": firing.schedule, "scheduled": rfc3339(firing.at_ms)}
+    if message.draft.priority is not None:
+        location |= {"priority": str(message.draft.priority)}
     return location | ({"tag": message.draft.tag} if message.draft.tag else {})
 
 

@@ -44,6 +44,7 @@ def _message(attempt: Attempt) -> dict[str, Any]:
     given = {
         name: getattr(draft, name) for name in ("content_type", "keys", "tag", "ordering_key", "headers")
     }
+    given |= {} if draft.priority is None else {"priority": draft.priority}
     accepted_at = rfc3339(message.first_accepted_ms)
     place = {"attempt": attempt.number, "shard": message.shard, "offset": message.offset}
     return {"id": message.id, **body_fields(draft), **given, "accepted_at": accepted_at, **place}

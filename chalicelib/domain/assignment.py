@@ -38,13 +38,13 @@ class Assignment:
         """The consumer's index among the members; None if it is not a member."""
         return self.members.index(uid) if uid in self.members else None
 
-    def shards(self, uid: str) -> tuple[int, ...]:
-        """The shards that the consumer owns."""
-        return tuple(shard for shard, owner in enumerate(self.owners) if owner == uid)
+    def shards(self, uid: str, numbers: Sequence[int]) -> tuple[int, ...]:
+        """The shards that the consumer owns, of the topic's."""
+        return tuple(shard for shard, owner in zip(numbers, self.owners, strict=False) if owner == uid)
 
     def fits(self, target: Target) -> bool:
         """Is this the assignment that `deal` would make?"""
-        shard_count = target.shards if target.members and target.strategy != EVERYONE else 0
+        shard_count = len(target.shards) if target.members and target.strategy != EVERYONE else 0
         mine = (self.strategy, self.members, self.idle, len(self.owners))
         return mine == (target.strategy, target.members, target.idle, shard_count)
 
@@ -55,7 +55,7 @@ class Target(NamedTuple):
     strategy: str
     members: tuple[str, ...]
     idle: tuple[str, ...]
-    shards: int
+    shards: Sequence[int]
 
     def dealt(self, epoch: int, now_ms: int) -> Assignment:
         """The assignment."""
@@ -80,33 +80,33 @@ class Staffed(NamedTuple):
     assignment: Assignment | None
 
 
-def deal(strategy: str, members: Sequence[str], shards: int) -> tuple[str, ...]:
+def deal(strategy: str, members: Sequence[str], shards: Sequence[int]) -> tuple[str, ...]:
     """The owner of each shard; empty if there are no members, or if every member has all shards."""
     return _STRATEGIES[strategy](members, shards) if members else ()
 
 
-def _mod(members: Sequence[str], shards: int) -> tuple[str, ...]:
+def _mod(members: Sequence[str], shards: Sequence[int]) -> tuple[str, ...]:
     """XXL-MQ's rule: shard s belongs to the rank s mod total."""
-    return tuple(members[shard % len(members)] for shard in range(shards))
+    return tuple(members[place % len(members)] for place in range(len(shards)))
 
 
-def _average(members: Sequence[str], shards: int) -> tuple[str, ...]:
+def _average(members: Sequence[str], shards: Sequence[int]) -> tuple[str, ...]:
     """RocketMQ's AllocateMessageQueueAveragely: blocks of neighbours, the larger ones first."""
-    size, larger = divmod(shards, len(members))
+    size, larger = divmod(len(shards), len(members))
     return tuple(uid for rank, uid in enumerate(members) for _ in range(size + (rank < larger)))
 
 
-def _rendezvous(members: Sequence[str], shards: int) -> tuple[str, ...]:
+def _rendezvous(members: Sequence[str], shards: Sequence[int]) -> tuple[str, ...]:
     """Each shard goes to the member with the highest hash. A leave moves only the leaver's shards; a join moves none
     between the others."""
-    return tuple(max(members, key=lambda uid: _weight(uid, shard)) for shard in range(shards))
+    return tuple(max(members, key=lambda uid: _weight(uid, shard)) for shard in shards)
 
 
 def _weight(uid: str, shard: int) -> bytes:
     return hashlib.blake2b(f"{uid}/{shard}".encode(), digest_size=8).digest()
 
 
-_STRATEGIES: Mapping[str, Callable[[Sequence[str], int], tuple[str, ...]]] = {
+_STRATEGIES: Mapping[str, Callable[[Sequence[str], Sequence[int]], tuple[str, ...]]] = {
     "mod": _mod,
     "average": _average,
     "rendezvous": _rendezvous,

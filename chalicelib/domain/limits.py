@@ -32,7 +32,9 @@ MAX_ID_CHARS = 128
 MAX_REASON_CHARS = 512
 
 # Topics and groups
-MAX_SHARDS = 256
+MAX_SHARDS = 256  # of one priority: the next more urgent one has numbers from the next multiple of it
+MAX_PRIORITIES = 4
+SHARD_NUMBERS = MAX_SHARDS * MAX_PRIORITIES
 MAX_ATTEMPTS = 1000
 DEFAULT_MAX_ATTEMPTS = 16
 MAX_LADDER_STEPS = 64

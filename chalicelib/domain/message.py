@@ -106,6 +106,8 @@ class Draft:
     tag: str | None = None
     ordering_key: str | None = None
     shard: int | None = None
+    priority: int | None = None
+    """As its producer gave it: 0 is the most urgent; None is the last one."""
     headers: Mapping[str, str] = field(default_factory=dict)
     expires_ms: int | None = None
     max_attempts: int | None = None

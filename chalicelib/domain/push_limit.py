@@ -25,7 +25,7 @@ _SURE_OF_ONE = 3
 def guaranteed_of(topic: Topic, group: Group) -> int:
     """How many messages each cursor of a group, its retry lane's included, may have in flight without reading the
     others."""
-    cursors = topic.shards + 1
+    cursors = len(topic.shard_numbers) + 1
     return group.max_in_flight // (_SURE * cursors) or int(group.max_in_flight >= _SURE_OF_ONE * cursors)
 
 
@@ -92,7 +92,7 @@ def in_flight_of(topic: Topic, group: Group, cursors: Mapping[str, Cursor], now_
             by_consumer[owner] += count
     return InFlight(
         leased=leased_by_key,
-        cursors=topic.shards + 1,
+        cursors=len(topic.shard_numbers) + 1,
         guaranteed=guaranteed_of(topic, group),
         most=group.max_in_flight,
         by_consumer=by_consumer,

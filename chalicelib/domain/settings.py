@@ -150,6 +150,13 @@ class TopicSettings:
         help="how many of its shards ordering keys use; shown if fewer than `shards`. Raising `shards` does not change "
         "it, so keys keep their shard and their order",
     )
+    priorities: int = setting(
+        1,
+        most=limits.MAX_PRIORITIES,
+        label="Priorities (may grow)",
+        help="how many [priorities](howto/priority.md) its messages have; can only grow, by more urgent ones. `shards` "
+        "counts the shards of the last priority; each other priority has a quarter as many of its own",
+    )
     retry: Retry = setting(
         DEFAULT_RETRY,
         usual='`{"max_attempts": 16, "ladder": "rocketmq"}`',

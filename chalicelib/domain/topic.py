@@ -9,8 +9,14 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Self
 
-from .errors import Conflict
-from .limits import FUNCTION_START_SECONDS, MAX_FUNCTION_SECONDS, MAX_QUICK_SECONDS, RETENTION_GRACE
+from .errors import Conflict, Refused
+from .limits import (
+    FUNCTION_START_SECONDS,
+    MAX_FUNCTION_SECONDS,
+    MAX_QUICK_SECONDS,
+    MAX_SHARDS,
+    RETENTION_GRACE,
+)
 from .message import Draft, Message
 from .segment import Segment, ShardKey
 from .settings import DEFAULT_RETRY as DEFAULT_RETRY
@@ -74,6 +80,32 @@ class Topic(TopicSettings):
     def edition(self) -> int:
         """Rises with every write, and from one life of the name to the next."""
         return self.created_ms + self.version
+
+    @property
+    def shard_numbers(self) -> Sequence[int]:
+        """The numbers of all its shards, in order: the most urgent come last."""
+        if self.priorities == 1:
+            return range(self.shards)
+        return [number for numbers in reversed(self.classes) for number in numbers]
+
+    @property
+    def classes(self) -> Sequence[range]:
+        """The numbers of the shards of each priority, the most urgent first. The last priority has the lowest: a new
+        one comes on top, and no shard changes its number."""
+        few = max(1, self.shards // 4)  # a look at an empty shard costs half a read unit
+        firsts = range((self.priorities - 1) * MAX_SHARDS, -1, -MAX_SHARDS)
+        return [range(first, first + (few if first else self.shards)) for first in firsts]
+
+    def class_of(self, priority: int | None) -> range:
+        """The numbers of the shards of a priority; None: the last. A process may not know the latest ones yet."""
+        return self.classes[-1 if priority is None else min(priority, self.priorities - 1)]
+
+    def lacks(self, shard: int | None) -> Refused | None:
+        """Why a shard cannot be named; None where the topic has it, or none is named."""
+        if shard is None or shard in self.shard_numbers:
+            return None
+        numbers = " and ".join(f"{each[0]} to {each[-1]}" for each in reversed(self.classes))
+        return Refused("NO_SUCH_SHARD", f"Topic {self.name!r} has shards {numbers}.")
 
     @property
     def shards_of_keys(self) -> int:
@@ -257,7 +289,8 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An access token as it is stored: the secret only as a hash. `rate_limit`: its calls a second."""
+    """An access token as it is stored: the secret only as a hash. `rate_limit`: its calls a second;
+    `most_urgent`: no lower priority is for its messages."""
 
     id: str
     name: str
@@ -271,6 +304,7 @@ class Token:
     rate_limit: int | None = None
     version: int = 0
     jobs: tuple[str, ...] = ("*",)
+    most_urgent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +319,12 @@ class Caller:
     name: str = ""
     rate_limit: int | None = None
     jobs: tuple[str, ...] = ("*",)
+    most_urgent: int | None = None
 
     @classmethod
     def with_token(cls, token: Token) -> Self:
         """The caller with this token."""
-        same = ("topics", "groups", "expires_ms", "name", "rate_limit", "jobs")
+        same = ("topics", "groups", "expires_ms", "name", "rate_limit", "jobs", "most_urgent")
         return cls(token.id, frozenset(token.scopes), **{name: getattr(token, name) for name in same})
 
     @classmethod
@@ -338,7 +373,8 @@ class Caller:
                 return word
         if self.expires_ms is not None and (token.expires_ms is None or token.expires_ms > self.expires_ms):
             return "time"
-        return None
+        is_more_urgent = token.most_urgent is None or token.most_urgent < (self.most_urgent or 0)
+        return "priorities" if self.most_urgent is not None and is_more_urgent else None
 
     def behind(self, name: str) -> str | None:
         """Where to continue a list of topics behind `name`: the exclusive start key before the next name that the
@@ -380,4 +416,4 @@ def cursor_key(topic: Topic, group: Group, shard: int | None, consumer_uid: str 
 
 def cursor_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorKey]:
     """The cursor keys of a group (or of a broadcast's consumer), one for each shard."""
-    return [cursor_key(topic, group, shard, consumer_uid) for shard in range(topic.shards)]
+    return [cursor_key(topic, group, shard, consumer_uid) for shard in topic.shard_numbers]

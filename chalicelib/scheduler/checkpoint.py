@@ -68,7 +68,7 @@ class Checkpointer:
             # the retry lanes, too: their rows expire as well
             whose = list(owners(self.control, topic, refusals))
             lanes = [lane_of(topic, *owner) for owner in whose]
-            shards = [(log, shard) for log in [topic, *lanes] for shard in range(log.shards)]
+            shards = [(log, shard) for log in [topic, *lanes] for shard in log.shard_numbers]
             for log, shard in as_many_as_time_allows(shards, turn, has_time):
                 report.shards += 1
                 try:

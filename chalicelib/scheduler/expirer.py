@@ -71,7 +71,7 @@ class Expirer:
                 count, had_time = self.retention_guard.keep(topic, proved_ends, has_time, turn, refusals)
                 report.kept += count
                 is_whole = is_whole and had_time
-            shards = (*range(topic.shards), None)
+            shards = (*topic.shard_numbers, None)
             cursors = list(product(owners(self.control, topic, refusals), shards))
             for (group, uid), shard in as_many_as_time_allows(cursors, turn, has_time):
                 try:
@@ -176,7 +176,7 @@ class RetentionGuard:
     def _all_parts(
         self, topic: Topic, proved_ends: Mapping[str, int], now_ms: int, refusals: list[Unavailable]
     ) -> Iterator[_Part]:
-        for number in range(topic.shards):
+        for number in topic.shard_numbers:
             shard = topic.shard_key(number)
             try:
                 yield from self._parts(shard, proved_ends.get(str(shard), 0), now_ms)

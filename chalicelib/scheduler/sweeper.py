@@ -135,7 +135,7 @@ class Sweeper:
         except Unavailable as error:
             findings.refusals.append(error)
             return
-        for number in (None, *range(topic.shards)):
+        for number in (None, *topic.shard_numbers):
             shard = cursor_key(topic, group, number, uid).shard
             now_ms = self.clock.now_ms()
             cursor = lapse(cursors.get(str(shard), Cursor()), now_ms)

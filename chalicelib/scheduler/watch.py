@@ -163,7 +163,7 @@ class Watch:
 
     def _look(self, watch: _Watched, over: Set[str]) -> Backlog:
         """`over`: its groups whose backlog was over the alarm; it ends below 80 %."""
-        tails = [self._tail(watch.topic, shard) for shard in range(watch.topic.shards)]
+        tails = [self._tail(watch.topic, shard) for shard in watch.topic.shard_numbers]
         has_moved = tails != watch.tails
         watch.tails, watch.looks = tails, watch.looks + 1
         topic, alarm = watch.topic, watch.topic.alarm_backlog

@@ -33,7 +33,7 @@ def _wrong(scene: Scene, client: Runner) -> list[str]:
     topic, over = client.deps.catalog.topic(_told(scene)), (Status.SUCCESS, Status.DEAD)
     ended = Counter((id, str(status)) for (_, id), status in final(client).statuses.items() if status in over)
     told: Counter[tuple[str, str]] = Counter()
-    for shard in range(topic.shards):
+    for shard in topic.shard_numbers:
         for row in client.deps.adapters.log.read(topic.shard_key(shard), 0, 100):
             bodies = [json.loads(draft.body) for draft in row.drafts]
             told.update((body["message_id"], body["outcome"]) for body in bodies)

@@ -117,6 +117,8 @@ def _draft(world: World, label: str) -> Draft:
     is_large = world.plan.large > 0 and rng.random() < world.plan.large
     padding = BLOB_THRESHOLD_BYTES if is_large else 0
     message = draft(label, padding=padding, ordering_key=rng.choice(_KEYS), tag=rng.choice(_TAGS))
+    if world.plan.topic.get("priorities") and message.ordering_key is None:
+        message = replace(message, priority=rng.choice((None, 0, 1)))
     if rng.random() < 0.4:
         message = replace(message, dedup_id=f"id of {label}")
     if rng.random() < 0.1:

@@ -166,7 +166,7 @@ def _stats(client: SimClient) -> TopicSurvey:
 
 
 def _tails(world: World, topic: Topic) -> int:
-    return sum(world.adapters.log.tail(topic.shard_key(shard)).offset + 1 for shard in range(topic.shards))
+    return sum(world.adapters.log.tail(topic.shard_key(shard)).offset + 1 for shard in topic.shard_numbers)
 
 
 def _sought(world: World) -> bool:
@@ -185,6 +185,6 @@ def _is_older_tried(counts: tuple[int, int, int], by_one: tuple[int, int, int]) 
 
 
 def _messages(deps: Deps, topic: Topic) -> Iterator[Message]:
-    for shard in range(topic.shards):
+    for shard in topic.shard_numbers:
         rows: Sequence[Any] = deps.adapters.log.read(topic.shard_key(shard), 0, _MOST, consistent=True)
         yield from (m for row in rows for o in range(row.first, row.end) if (m := row.message(shard, o)))

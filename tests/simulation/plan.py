@@ -116,6 +116,12 @@ def plan_of(seed: int) -> Plan:
     return _broadened(replace(plan, most_calls=60_000) if plan.skew_ms == _APART_MS else plan)
 
 
+def plan_of_priorities(seed: int) -> Plan:
+    """The seed's world, in which messages without a key have priorities."""
+    plan = plan_of(seed)
+    return replace(plan, topic={**plan.topic, "priorities": 3})
+
+
 def plan_of_seeks(seed: int) -> Plan:
     """A small world without faults: a subscriber that mostly fails, operators who seek, and a reader who counts all the
     time. What is counted after a seek, before its messages have been settled again, is seen for moments only."""

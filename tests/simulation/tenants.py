@@ -235,7 +235,7 @@ def _is_throttled(world: World) -> None:
     group = deps.catalog.group(topic, "bad")
     now_ms = int(world.scheduler.now)
     deps.producer.produce(topic, [draft(f"bad {n}", tag="bad", due_ms=now_ms + 200 * n) for n in range(300)])
-    places = [("log", str(topic.shard_key(shard))) for shard in range(topic.shards)]
+    places = [("log", str(topic.shard_key(shard))) for shard in topic.shard_numbers]
     places += [(port, group.uid) for port in ("cursors", "records", "marks")]
     for place in places:
         world.weather.away(place, (_UNTIL_S - 5) * 1000)

@@ -48,7 +48,7 @@ BUGS: dict[str, Bug] = {
         _Way, "__init__", "replace(before, is_open=True", "replace(before, after=None, is_open=True"
     ),
     "a retry lane that goes with its rows": Bug(
-        Expirer, "run_once", "(*range(topic.shards), None)", "range(topic.shards)"
+        Expirer, "run_once", "(*topic.shard_numbers, None)", "topic.shard_numbers"
     ),
     "rows buried by today's retention": Bug(
         Topic,

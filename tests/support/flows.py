@@ -325,7 +325,7 @@ class Client:
         with self._asking(self._event(Op.SEEK, reader=group, begin=begin)) as request:
             topic = self.topic
             consumer_group = self.deps.catalog.group(topic, group)
-            for shard in range(topic.shards):
+            for shard in topic.shard_numbers:
                 self.deps.positions.seek(topic, cursor_key(topic, consumer_group, shard), where)
             request.note_all(Told.OK)
 

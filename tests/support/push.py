@@ -176,7 +176,7 @@ class PushDesk(Desk):
     def _partitions(self) -> list[str]:
         groups = self.deps.catalog.groups(self.topic)
         lanes = [str(self.lane(group).shard_key(0)) for group in groups]
-        return [*(str(self.topic.shard_key(s)) for s in range(self.topic.shards)), *lanes]
+        return [*(str(self.topic.shard_key(s)) for s in self.topic.shard_numbers), *lanes]
 
     def cursor_key(self, group: Group, shard: int = 0) -> CursorKey:
         return cursor_key(self.topic, group, shard)

@@ -68,17 +68,17 @@ def drain(client: Client, *, with_called: bool = True) -> int:
 def final(client: Client, timers: Callable[[Deps], list[str]] | None = None) -> Final:
     """What the store holds, read table by table; `timers` lists those there are."""
     deps, topic = client.deps, client.topic
-    messages = [list(_messages(deps, topic, shard)) for shard in range(topic.shards)]
+    messages = {shard: list(_messages(deps, topic, shard)) for shard in topic.shard_numbers}
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for message in chain.from_iterable(messages):
+    for message in chain.from_iterable(messages.values()):
         places[_label(deps, message)].append(message.id)
-    spots = {m.id: (m.shard, m.offset) for m in chain.from_iterable(messages)}
+    spots = {m.id: (m.shard, m.offset) for m in chain.from_iterable(messages.values())}
     statuses: dict[tuple[str, str], str | None] = {}
     letters: set[tuple[str, str]] = set()
     remains = [f"a timer: {item}" for item in (timers or timers_of)(deps)]
     readers = readers_of(deps, topic, with_called=False)
     for reader in readers:
-        for shard in range(topic.shards):
+        for shard in topic.shard_numbers:
             key = cursor_key(topic, reader.group, shard, reader.uid)
             cursor = deps.adapters.cursors.get(key, consistent=True) or Cursor()
             offsets = [message.offset for message in messages[shard]]

@@ -44,7 +44,7 @@ BUGS: Planted = {
         ),
     ),
     "a look that begins with the same shard": (
-        Bug(Sources, "in_turn", "bisect(self._shards, behind)", "0"),
+        Bug(Sources, "in_turn", "bisect(shards, (behind or {}).get(numbers[0], -1))", "0"),
         lambda: comebacks.test_the_shards_of_one_run_take_turns_however_many_others_are_empty(
             embedded_stage(), 0
         ),

@@ -57,7 +57,7 @@ def test_a_run_looks_where_it_was_told_to() -> None:
 
 def test_a_look_begins_behind_the_shard_that_was_served_last() -> None:
     one = sources(max_in_flight=1, topic=make.topic(shards=3))
-    assert [list(one.in_turn(0, 64, behind)) for behind in (-1, 0, 1, 2)] == [
+    assert [list(one.in_turn(0, 64, {0: behind})) for behind in (-1, 0, 1, 2)] == [
         [None, 0, 1, 2],
         [None, 1, 2, 0],
         [None, 2, 0, 1],
@@ -68,7 +68,7 @@ def test_a_look_begins_behind_the_shard_that_was_served_last() -> None:
 @pytest.mark.parametrize(("behind", "turn"), [(1, [2, 5]), (3, [5, 2]), (5, [2, 5])])
 def test_the_shard_served_last_may_be_none_of_those_to_look_at_now(behind: int, turn: list[int]) -> None:
     told = sources(partitions=[str(TOPIC.shard_key(shard)) for shard in (2, 5)])
-    assert list(told.in_turn(0, 64, behind)) == turn
+    assert list(told.in_turn(0, 64, {0: behind})) == turn
 
 
 @pytest.mark.parametrize(("look", "most", "first"), [(1, 4, None), (1, 3, 0), (3, 3, 0), (4, 3, None)])

@@ -122,7 +122,7 @@ class ArchivedBody(Struct, forbid_unknown_fields=True):
     """An archived message."""
 
     id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_ID_CHARS // 2)]
-    shard: Annotated[int, Meta(ge=0, lt=lim.MAX_SHARDS)]
+    shard: Annotated[int, Meta(ge=0, lt=lim.SHARD_NUMBERS)]
     body_base64: str
     content_type: MediaType
     keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []

@@ -370,18 +370,19 @@ def assignment_view(
             for c in consumers
             if c not in online
         ],
-        shards=[{"shard": shard, "owner": owner} for shard, owner in enumerate(owners)],
+        shards=[{"shard": shard, "owner": owner} for shard, owner in owners.items()],
     )
 
 
-def shard_owners(topic: Topic, assignment: Assignment, names: Mapping[str, str]) -> list[str | None]:
+def shard_owners(topic: Topic, assignment: Assignment, names: Mapping[str, str]) -> dict[int, str | None]:
     """The name of each shard's owner."""
-    return [names.get(uid) for uid in assignment.owners[: topic.shards]] or [None] * topic.shards
+    owners = dict(zip(topic.shard_numbers, assignment.owners, strict=False))
+    return {shard: names.get(owners.get(shard, "")) for shard in topic.shard_numbers}
 
 
 def _online(topic: Topic, assignment: Assignment, consumer: Consumer) -> AssignedConsumer:
     everything = assignment.strategy == EVERYONE
-    shards = list(range(topic.shards)) if everything else assignment.shards(consumer.uid)
+    shards = list(topic.shard_numbers) if everything else assignment.shards(consumer.uid, topic.shard_numbers)
     place = {"rank": assignment.rank(consumer.uid), "total": len(assignment.members), "shards": shards}
     return shown(AssignedConsumer, consumer, consumer=consumer.name, **place)
 

@@ -24,6 +24,7 @@ _OPTIONS = {
     "headrace-dedup-until": "dedup_until",
     "headrace-delay-seconds": "delay_seconds",
     "headrace-sent-at": "sent_at",
+    "headrace-priority": "priority",
 }
 _HEADERS = (*_OPTIONS, *parse.PRODUCER_HEADERS)
 _OURS = "headrace-"
@@ -49,6 +50,8 @@ def _draft(context: Context) -> Draft:
         fields["keys"] = [fields["keys"]]
     if "delay_seconds" in fields:
         fields["delay_seconds"] = _delay_seconds(fields["delay_seconds"])
+    if (priority := parse.whole_number(fields.get("priority", ""), 1)) is not None:
+        fields["priority"] = priority
     own_headers = {
         name[len(_FORWARD) :]: value for name, value in headers.items() if name.startswith(_FORWARD)
     }

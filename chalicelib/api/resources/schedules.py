@@ -17,7 +17,7 @@ from ...domain.topic import Caller
 from .. import lists, parse
 from ..calls import ANY, BY_PRODUCERS, PAGED, Context, Response, call
 from ..fields import APP, TIMEZONE, Count, Name, NoBody, Time, at, shown, some, taken
-from ..http import check_topic, invalid
+from ..http import check_priority, check_topic, invalid
 from .produce import Produced, produced_view
 
 _NEXT = 10
@@ -107,6 +107,7 @@ def put_schedule(context: Context) -> Response[ScheduleView]:
     own = {"name": context.params["schedule"], "draft": draft, "made_by": context.by}
     wanted = _timing(body, now_ms, Schedule, **own, **taken(body, *_SAME))
     _check_token(caller, wanted)
+    check_priority(caller, draft.priority)
     schedule, is_new = context.deps.schedules.put(wanted, partial(check_topic, caller))
     return Response(_view(context, schedule), 201 if is_new else 200)
 
@@ -247,7 +248,7 @@ def _message(draft: Draft) -> dict[str, Any]:
     """The message as it was given: the fields that say something."""
     body = body_fields(draft)
     retry = some(taken(draft, "max_attempts", "ladder", "jitter", "steps_from"))
-    fields = taken(draft, "tag", "ordering_key", "shard") | {
+    fields = taken(draft, "tag", "ordering_key", "shard", "priority") | {
         "content_type": draft.content_type if "body_base64" in body else None,
         "keys": draft.keys or None,
         "headers": draft.headers or None,

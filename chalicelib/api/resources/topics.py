@@ -104,7 +104,7 @@ def put_topic(context: Context) -> Response[settings.TopicView]:
     topic, is_new = context.deps.admin.put_topic(
         name, fields, settings.new_retry(fields), may_reveal=may_reveal
     )
-    if "shards" in fields and not is_new:
+    if fields.keys() & {"shards", "priorities"} and not is_new:
         context.deps.waker.wake_after_redivision(topic)
     return Response(settings.topic_view(topic), 201 if is_new else 200)
 

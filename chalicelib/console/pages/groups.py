@@ -21,7 +21,7 @@ from .. import forms
 from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 from .cases import last_failed
 from .rates import rows_for, shard_charts, window_of
-from .topics import first_shard, strips
+from .topics import first_shard, next_shard, strips
 
 _MOST_LEASES = 50
 _MOST_BLOCKED = 10
@@ -52,11 +52,11 @@ def group_page(visit: Visit) -> Shown:
             (each, _message_at(visit, topic, each["shard"], each["offset"]))
             for each in blocked_units(survey.groups[0], names)
         ],
-        "members": members(visit, consumers, assignment),
+        "members": members(visit, topic, consumers, assignment),
         "assignment": assignment,
         "retry": group.retry or topic.retry,
         "waits": ladder.waits(group.retry or topic.retry)[:12],
-        "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
+        "next_shard": next_shard(topic, first, survey),
     }
     # Charts are no moving part: they are read with the page, and not again every few seconds.
     model |= {} if visit.wants_fragment else _lag(visit, topic, group, survey)
@@ -89,7 +89,7 @@ def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[
     rows = rows_for(visit, topic, len(groups))
     now = survey.reading if survey.is_whole else None
     buckets = visit.deps.board.rates(topic, WINDOWS[name], now, only=group, most_rows=rows)
-    shards = [extent.shard for extent in survey.shards]
+    shards = {extent.shard: topic.shard_numbers.index(extent.shard) for extent in survey.shards}
     lag = shard_charts(buckets, WINDOWS[name], visit.now_ms, group.name, shards)
     return {"lag": lag, "window": name, "windows": list(WINDOWS)}
 
@@ -151,7 +151,7 @@ def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str, uid: str 
             targets[extent.shard] = min(max(offset, extent.first), extent.tail + 1)
     of = survey.groups[0]
     shards = tuple(each for each in of.shards if uid in (None, each.key.consumer_uid))
-    return seek_preview(replace(of, shards=shards), targets, whole=len(targets) == topic.shards)
+    return seek_preview(replace(of, shards=shards), targets, whole=len(targets) == len(topic.shard_numbers))
 
 
 def leases(survey: GroupSurvey, names: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -176,16 +176,17 @@ def leases(survey: GroupSurvey, names: Mapping[str, str]) -> list[dict[str, Any]
 
 
 def members(
-    visit: Visit, consumers: Sequence[Consumer], assignment: Assignment | None
+    visit: Visit, topic: Topic, consumers: Sequence[Consumer], assignment: Assignment | None
 ) -> list[dict[str, Any]]:
     """The consumers, those that do not work first: what each has, and whether it works."""
-    lines = [_member(visit, consumer, assignment) for consumer in consumers]
+    lines = [_member(visit, topic, consumer, assignment) for consumer in consumers]
     return sorted(lines, key=lambda line: (line["is_online"], line["consumer"].name))
 
 
-def _member(visit: Visit, consumer: Consumer, assignment: Assignment | None) -> dict[str, Any]:
+def _member(visit: Visit, topic: Topic, consumer: Consumer, assignment: Assignment | None) -> dict[str, Any]:
     now_ms = visit.now_ms
     everywhere = assignment is not None and assignment.strategy == EVERYONE
+    shards = assignment.shards(consumer.uid, topic.shard_numbers) if assignment else ()
     is_secret = consumer.kind == ConsumerKind.URL and Scope.ADMIN not in visit.caller.scopes
     return {
         "consumer": consumer,
@@ -193,7 +194,7 @@ def _member(visit: Visit, consumer: Consumer, assignment: Assignment | None) -> 
         "is_online": is_online(consumer, now_ms),
         "rank": assignment.rank(consumer.uid) if assignment else None,
         "total": len(assignment.members) if assignment else 0,
-        "shards": None if everywhere else assignment.shards(consumer.uid) if assignment else (),
+        "shards": None if everywhere else shards,
         "breaker": breaker.state(consumer.open_until_ms, now_ms),
         "disables_ms": breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms),
     }

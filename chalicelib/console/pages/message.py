@@ -155,7 +155,7 @@ def place(visit: Visit) -> Shown:
     """The message at a place in the log: attempts know no more of it."""
     topic = visit.topic()
     shard, offset = (whole_number(visit.params[name], 15) for name in ("shard", "offset"))
-    if shard is not None and offset is not None and shard < topic.shards:
+    if shard is not None and offset is not None and shard in topic.shard_numbers:
         rows = visit.deps.adapters.log.read_back(topic.shard_key(shard), offset, 1)
         for row in rows:
             if row.first <= offset < row.end and (message := row.message(shard, offset)):

@@ -77,7 +77,7 @@ def tail(visit: Visit) -> Shown:
     topic = visit.topic()
     skipped, seen = _seen(visit.query.get("seen", ""))
     newest, ends = [], dict(seen)
-    for shard in range(topic.shards):
+    for shard in topic.shard_numbers:
         if not visit.has_read_units(2):
             break
         rows = visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 2)

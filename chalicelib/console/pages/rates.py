@@ -6,7 +6,7 @@ Charts are SVG paths, drawn here: they need no script. With script they say the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, log10
 from operator import attrgetter
 from typing import NamedTuple
@@ -34,7 +34,7 @@ def rates(visit: Visit) -> Shown:
     name = window_of(visit)
     groups = visit.deps.catalog.groups(topic)
     # What is read now costs half a unit for each shard and group: in a large topic the curve ends with the last minute.
-    cost_now = (topic.shards + len(groups)) / 2
+    cost_now = (len(topic.shard_numbers) + len(groups)) / 2
     now = visit.deps.surveyor.reading(topic) if cost_now < MOST_READ_UNITS / 2 else None
     rows = rows_for(visit, topic, len(groups))
     buckets = visit.deps.board.rates(topic, WINDOWS[name], now, most_rows=rows)
@@ -58,7 +58,7 @@ def window_of(visit: Visit) -> str:
 def rows_for(visit: Visit, topic: Topic, groups: int) -> int:
     """How many readings of a topic with so many groups a page may still read."""
     plain = _ROW_BYTES + _GROUP_BYTES * groups
-    row = max(plain, min(_MOST_BYTES, plain + _SHARD_BYTES * topic.shards * groups))
+    row = max(plain, min(_MOST_BYTES, plain + _SHARD_BYTES * len(topic.shard_numbers) * groups))
     read_units = MOST_READ_UNITS - visit.units.reads - _ROUNDED_UP
     return max(1, int(read_units * _UNIT_BYTES / row))
 
@@ -97,17 +97,17 @@ class Chart(NamedTuple):
 
 
 def shard_charts(
-    buckets: Sequence[Bucket], window: Window, now_ms: int, group: str, shards: Iterable[int]
+    buckets: Sequence[Bucket], window: Window, now_ms: int, group: str, shards: Mapping[int, int]
 ) -> dict[int, Chart]:
     """How far a group was behind in each of these shards, in a window that ends now: all charts have one scale.
-    `buckets` with backlogs by shard."""
+    `shards`: the place of each by its number; `buckets` with backlogs by shard."""
     axis = _axis(window, now_ms)
     values = {
         shard: [
-            (bucket, bucket.groups[group].by_shard[shard] if group in bucket.groups else None)
+            (bucket, bucket.groups[group].by_shard[place] if group in bucket.groups else None)
             for bucket in buckets
         ]
-        for shard in shards
+        for shard, place in shards.items()
     }
     most = max((number for each in values.values() for _, number in each if number), default=None)
     return {shard: _chart(each, axis, most) for shard, each in values.items()}

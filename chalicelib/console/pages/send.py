@@ -21,7 +21,7 @@ from .message import editable_body
 
 NEWEST = "newest"
 _OPTIONS = (
-    *("keys", "tag", "ordering_key", "delay_seconds", "expires_in_seconds"),
+    *("keys", "tag", "ordering_key", "priority", "delay_seconds", "expires_in_seconds"),
     *("dedup_id", "dedup_until", "headers"),
 )
 _EMPTY = dict.fromkeys(_OPTIONS, "")
@@ -110,7 +110,7 @@ def _message(visit: Visit, topic: Topic, like: str) -> Message | None:
 def _newest(visit: Visit, topic: Topic) -> Message | None:
     """The newest message of those shards that the page may read."""
     messages = []
-    for shard in range(topic.shards):
+    for shard in topic.shard_numbers:
         if not visit.has_read_units(_FOR_OTHERS):
             break
         for row in visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 1):
@@ -127,5 +127,6 @@ def _fields_of(message: Message) -> dict[str, str | None]:
         "keys": ", ".join(draft.keys),
         "tag": draft.tag or "",
         "ordering_key": draft.ordering_key or "",
+        "priority": "" if draft.priority is None else str(draft.priority),
         "headers": "\n".join(f"{name}: {value}" for name, value in draft.headers.items()),
     }

@@ -27,7 +27,7 @@ def subscriber(visit: Visit) -> Shown:
     topic, group = visit.group()
     who = deps.catalog.consumer(topic, group, visit.params["consumer"])
     assignment = deps.adapters.control.assignment(topic, group)
-    (member,) = members(visit, [who], assignment)
+    (member,) = members(visit, topic, [who], assignment)
     traces, shards = deps.adapters.traces, member["shards"] or ()
     history = latest_attempts(
         traces, topic, group, who, shards, MOST_TICKS, lambda: visit.has_read_units(_READ_UNITS)

@@ -53,7 +53,7 @@ def topic_page(visit: Visit) -> Shown:
         "last_hour": together(histories.values()),
         "accepted_rate": accepted_rate,
         "settled_rate": settled_rate,
-        "next_shard": first + len(survey.shards) if first + len(survey.shards) < topic.shards else None,
+        "next_shard": next_shard(topic, first, survey),
         "first_shard": first,
         "spent_usd": visit.deps.budgets.spent_usd(topic),
     }
@@ -61,8 +61,14 @@ def topic_page(visit: Visit) -> Shown:
 
 
 def first_shard(visit: Visit, topic: Topic) -> int:
-    """The shard that the page begins with."""
-    return min(whole_number(visit.query.get("shard", ""), 4) or 0, topic.shards - 1)
+    """The place of the shard that the page begins with."""
+    number, numbers = whole_number(visit.query.get("shard", ""), 4) or 0, topic.shard_numbers
+    return numbers.index(number) if number in numbers else len(numbers) - 1
+
+
+def next_shard(topic: Topic, first: int, survey: TopicSurvey) -> int | None:
+    """The shard that the next page begins with; None: it is the last page."""
+    return next(iter(topic.shard_numbers[first + len(survey.shards) :]), None)
 
 
 def _names(visit: Visit, topic: Topic, survey: TopicSurvey) -> dict[str, str]:

@@ -46,7 +46,7 @@ class Claimer:
     def preload(self, topic: Topic, group: Group, consumer_uid: str, shards: Iterable[int | None]) -> None:
         """Before claims from these shards (None: the retry lane): read their cursors in one query, if that pays."""
         keys = dict.fromkeys(cursor_key(topic, group, shard, consumer_uid) for shard in shards)
-        self.states.preload(list(keys), topic.shards + 1)
+        self.states.preload(list(keys), len(topic.shard_numbers) + 1)
 
     def has_changed(self, key: CursorKey) -> bool:
         """Has another process changed a cursor since it was last read? Reads it again."""
@@ -141,7 +141,7 @@ class Claimer:
         consistent query, and the log where it is not cached."""
         cursors = self.cursors(claimant.group, claimant.consumer_uid)
         now_ms, messages = self.clock.now_ms(), list[ClaimedMessage]()
-        for shard in (*range(claimant.topic.shards), None):
+        for shard in (*claimant.topic.shard_numbers, None):
             cursor = cursors.get(str(claimant.key(shard).shard), Cursor())
             for lease in cursor.leases.values():
                 is_ours = lease.token.removesuffix(PULLED).endswith(f".{claimant.mark}")

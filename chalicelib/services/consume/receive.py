@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 
 from ...domain.call_result import CallResult
 from ...domain.errors import HeadraceError, Unavailable
-from ...domain.limits import MAX_ANSWER_BYTES
+from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS
 from ...domain.message import Message
 from ...domain.status import Because, first_reason
 from ...domain.topic import Consumer, CursorKey, Group, Topic
@@ -25,8 +26,11 @@ from .claimant import Claim, Claimant, ClaimedMessage, Received
 from .decision import decision_after
 from .settle import Acks, Settler
 
+LAST_SHARE = 8  # one message in so many is of the last priority, if there are any
 LANE_SHARE = 4  # new messages come first: the lane gets one slot in so many while there are any
-_FEW_SHARDS = 11  # their cursors and the lane's mostly cost one read unit together
+_FEW_SHARDS = (
+    11  # one read unit mostly holds their cursors and the lane's; of more, the first mostly has enough
+)
 _LOST_RACES = 10  # per shard and call; the rest is left to the next receive
 _FAULTS = 2  # of different shards, in one pass: then the store itself has a fault
 _LAST_SOURCE_MS = 60_000  # how long a consumer begins with the shard that had messages last
@@ -35,7 +39,8 @@ _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
 
 _Source = tuple[int | None, int]
-"""A shard, or None for the retry lane, and how many messages to take from it at most."""
+"""A shard, or None for the retry lane, and how many messages the answer may have after it: an urgent shard
+leaves room for the last priority, and comes again."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -57,6 +62,7 @@ class Receiver:
 
     def __post_init__(self) -> None:
         self._last_sources: TtlCache[str, int] = TtlCache(self.clock, _LAST_SOURCE_MS)
+        self._turns: BoundedCache[str, cycle[bool]] = BoundedCache()  # by group: the last priority's
         self._locks: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
 
     def receive(
@@ -164,19 +170,17 @@ class Receiver:
         if group.is_paused(self.clock.now_ms()):
             return ()
         if consumer is None:
-            return tuple(range(topic.shards))
+            return tuple(topic.shard_numbers)
         return self.assignments.shards_for(topic, group, consumer)
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int, acks: Acks) -> Received:
-        """Claim from the shards and the lane in turn, and again at the end where another thread was claiming or a race
-        was lost. Threads of one process take turns on a cursor."""
+        """Claim from the sources in turn; again at the end where a race was lost or another thread was claiming."""
         is_paused = claimant.group.is_paused(self.clock.now_ms())
-        if is_paused or not (shards or self._foreign_shards(claimant, shards)):
+        if is_paused or not (shards or self._foreign_shards(claimant, shards, claimant.topic.shard_numbers)):
             return Received(because=Because.PAUSED if is_paused else Because.NOT_OWNER)
         preload = partial(self.claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
         sources = self._sources_of(claimant, shards, most)
-        # Of many shards, the first mostly has enough.
-        if is_preloaded := claimant.topic.shards <= _FEW_SHARDS:
+        if is_preloaded := len(claimant.topic.shard_numbers) <= _FEW_SHARDS:
             preload(shard for shard, _ in sources)
         queue = deque((*source, 0, False) for source in self._lapsed_first(claimant, sources))
         acks.settle({claimant.key(shard) for shard, *_ in queue})
@@ -190,13 +194,15 @@ class Receiver:
                 is_preloaded = True
                 preload(shard for shard, *_ in queue)
             shard, limit, losses, was_busy = queue.popleft()
+            if (count := limit - len(claimed_messages)) <= 0:
+                queue += [(shard, most, losses, was_busy)] if shard is not None else []
+                continue
             shards_tried += shard is not None
             lock = self._locks.of(claimant.key(shard), threading.Lock)
             if not lock.acquire(blocking=was_busy):
                 queue.append((shard, limit, losses, True))
                 continue
             try:
-                count = min(limit, most - len(claimed_messages))
                 claim = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size, acks)
             except Unavailable as error:
                 faults.append(error)  # what the other shards granted belongs to the caller now
@@ -205,11 +211,11 @@ class Receiver:
                 lock.release()
             reasons.add(claim.because if claim else Because.IN_FLIGHT)  # others took what was there
             if claim is None:
-                if losses < _LOST_RACES:
-                    queue.append((shard, limit, losses + 1, was_busy))
+                queue += [(shard, limit, losses + 1, was_busy)] if losses < _LOST_RACES else []
                 continue
             if claim.messages and shard is not None:
                 self._last_sources.put(claimant.group.uid + claimant.owner, shard)
+                queue += [(shard, most, losses, was_busy)] if len(claim.messages) == count else []
             claimed_messages += claim.messages
             size += sum(each.message.draft.weight for each in claim.messages)
             if claim.is_alone:
@@ -220,28 +226,38 @@ class Receiver:
 
     def _sources_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[_Source]:
         """The shards and the lane in the order to try them."""
-        start = self._start(claimant, shards)
-        own = (*shards[start:], *shards[:start])
-        sources: list[_Source] = [(s, most) for s in (*own, *self._foreign_shards(claimant, own))]
+        sources: list[_Source] = []
+        for numbers in claimant.topic.classes:
+            mine = [shard for shard in shards if shard in numbers]
+            start = self._start(claimant, mine)
+            own = (*mine[start:], *mine[:start])
+            room = most - most // LAST_SHARE if numbers[0] else most
+            sources += [(s, room) for s in (*own, *self._foreign_shards(claimant, own, numbers))]
+        if most < LAST_SHARE and claimant.topic.priorities > 1 and self._is_turn_of_last(claimant.group):
+            sources.sort(key=lambda source: (source[0] or 0) // MAX_SHARDS)
         if self.empty_lanes.get(claimant.key(None)):
             return sources
         first = most >= LANE_SHARE or not self.random.below(LANE_SHARE)
         lane: list[_Source] = [(None, max(1, most // LANE_SHARE))] if first else []
         return [*lane, *sources, (None, most)]
 
+    def _is_turn_of_last(self, group: Group) -> bool:
+        """Does this claim of few messages begin with the last priority? Each eighth in this process does; where more
+        are claimed, an eighth of them is kept for it."""
+        return next(self._turns.of(group.uid, lambda: cycle([False] * (LAST_SHARE - 1) + [True])))
+
     def _lapsed_first(self, claimant: Claimant, sources: Sequence[_Source]) -> Sequence[_Source]:
         """First those with a message whose lease ended: it comes alone. As far as is known without a read."""
         return sorted(sources, key=lambda source: not self.claimer.has_lapsed(claimant, source[0]))
 
-    def _foreign_shards(self, claimant: Claimant, own: Sequence[int]) -> Sequence[int]:
-        """The other consumers' shards, from the next one on: a QUEUE shares messages, not shards, so a consumer whose
-        shards are empty tries these."""
-        policy, shards = claimant.policy, claimant.topic.shards
+    def _foreign_shards(self, claimant: Claimant, own: Sequence[int], shards: Sequence[int]) -> Sequence[int]:
+        """Of these shards the other consumers', from the next one on: a QUEUE shares messages, not shards, so a
+        consumer whose shards are empty tries these."""
+        policy = claimant.policy
         if not claimant.owner or policy.per_consumer or policy.holds_back:
             return ()
-        first = own[0] if own else 0
-        in_turn = (n % shards for n in range(first, first + shards))
-        return [shard for shard in in_turn if shard not in own]
+        first = shards.index(own[0]) if own and own[0] in shards else 0
+        return [shard for shard in (*shards[first:], *shards[:first]) if shard not in own]
 
     def _claim(
         self, claimant: Claimant, shard: int | None, most: int, most_bytes: int, acks: Acks

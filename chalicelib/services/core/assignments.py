@@ -52,14 +52,14 @@ class Assignments:
     def shards_for(self, topic: Topic, group: Group, consumer: Consumer) -> tuple[int, ...]:
         """The shards of a registered consumer; while it is not online, those that it would have."""
         if POLICIES[group.mode].per_consumer:
-            return tuple(range(topic.shards))
+            return tuple(topic.shard_numbers)
         assignment = self.current(topic, group)
         if consumer.uid in assignment.members:
-            return assignment.shards(consumer.uid)
+            return assignment.shards(consumer.uid, topic.shard_numbers)
         uids = (c.uid for c in self._catalog.consumers(topic, group))
         members = tuple(uid for uid in uids if uid in assignment.members or uid == consumer.uid)
-        owners = deal(assignment.strategy, members, topic.shards)
-        return replace(assignment, owners=owners).shards(consumer.uid)
+        owners = deal(assignment.strategy, members, topic.shard_numbers)
+        return replace(assignment, owners=owners).shards(consumer.uid, topic.shard_numbers)
 
     def team(self, topic: Topic, group: Group) -> Team:
         """For push: the consumer that has each shard (in a broadcast, all that are ACTIVE), and the push consumers.
@@ -74,7 +74,7 @@ class Assignments:
             return Team(list(active), pushed_to)
         by_uid = {c.uid: c for c in consumers}
         uids = [c.uid for c in pushed_to]
-        owner_uids = assignment.owners or deal(assignment.strategy, uids, topic.shards)
+        owner_uids = assignment.owners or deal(assignment.strategy, uids, topic.shard_numbers)
         owners = [by_uid.get(uid) for uid in owner_uids]
         return Team(owners, [c for c in pushed_to if c.uid in assignment.members] or pushed_to)
 
@@ -136,14 +136,16 @@ class Assignments:
         idle: tuple[str, ...] = ()
         if POLICIES[group.mode].holds_back and len(online) > 1:
             idle = self._idle(topic, group, [c.uid for c in online if is_idle(c, now_ms)], held)
-        return Target(_strategy(group), members, idle if len(idle) < len(members) else (), topic.shards)
+        idle = idle if len(idle) < len(members) else ()
+        return Target(_strategy(group), members, idle, topic.shard_numbers)
 
     def _idle(self, topic: Topic, group: Group, uids: Sequence[str], held: Assignment) -> tuple[str, ...]:
         """Those of the members that do not receive who get no shards: their shards have a backlog, or had one when they
         lost them."""
         behind = self._behind.get(group.uid) if uids else frozenset[str]()
         if behind is None:
-            keys = {uid: [cursor_key(topic, group, shard) for shard in held.shards(uid)] for uid in uids}
+            held_by = {uid: held.shards(uid, topic.shard_numbers) for uid in uids}
+            keys = {uid: [cursor_key(topic, group, shard) for shard in held_by[uid]] for uid in uids}
             behind = frozenset(uid for uid in uids if any(map(self._positions.has_backlog, keys[uid])))
             self._behind.put(group.uid, behind)
         return tuple(uid for uid in uids if uid in behind or uid in held.idle)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...domain.append import ProduceResult
 from ...domain.errors import HeadraceError, NotFound, Unavailable, Unreadable
-from ...domain.limits import MAX_SLOW_IN_FLIGHT
+from ...domain.limits import MAX_SHARDS, MAX_SLOW_IN_FLIGHT
 from ...domain.message import Message
 from ...domain.push_limit import guaranteed_of
 from ...domain.segment import ShardKey
@@ -34,9 +34,9 @@ _AGAIN_MS = 100  # a producer wakes for the same shard at most this often: the s
 
 @dataclass(frozen=True, slots=True)
 class DispatchTask:
-    """What one run of the function `deliver` works on: the shards with `shard % workers == worker`; worker 0 also has
-    the retry lane. `consumer_uid` is a broadcast's consumer. Where one of the group's consumers `is_slow`,
-    `deliver_slow` works on it."""
+    """What one run of the function `deliver` works on: the shards whose `worker_of` it is, and one of each more urgent
+    priority, which comes first in every run; worker 0 also has the retry lane. `consumer_uid` is a broadcast's
+    consumer. Where one of the group's consumers `is_slow`, `deliver_slow` works on it."""
 
     topic: str
     group: str
@@ -76,6 +76,11 @@ def workers_of(topic: Topic, group: Group) -> int:
     if not guaranteed_of(topic, group):
         return 1
     return max(1, min(topic.shards, group.max_in_flight // group.batch_size))
+
+
+def worker_of(shard: int, workers: int) -> int:
+    """Which of the workers is woken for a shard."""
+    return shard % MAX_SHARDS % workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +243,7 @@ class Waker:
         consumers = self.catalog.consumers(topic, group)
         is_slow = any(consumer.is_slow for consumer in consumers)
         workers = workers_of(topic, as_pushed(group, consumers))
-        for worker in range(workers) if shard == ANY else [shard % workers]:
+        for worker in range(workers) if shard == ANY else [worker_of(shard, workers)]:
             yield DispatchTask(topic.name, group.name, worker, uid, is_slow)
 
     def _groups_of(self, topic: Topic, name: str) -> Sequence[Group]:

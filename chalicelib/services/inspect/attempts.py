@@ -81,7 +81,7 @@ def latest_attempts(
     messages are not among them, nor what is on shards beyond MOST_SHARDS. Its own `shards` are read first, as long as
     `may_go_on()`: one query per shard; more of its own, and of each in a broadcast, where the rows of other consumers
     lie beside them."""
-    in_turn = list(dict.fromkeys([*(s for s in shards if s < topic.shards), *range(topic.shards)]))
+    in_turn = list(dict.fromkeys([*(s for s in shards if s in topic.shard_numbers), *topic.shard_numbers]))
     looked_at = in_turn[:MOST_SHARDS]
     rows_each = max(_FEWEST_ROWS, -(-2 * limit // len(looked_at)))
     attempts: list[PastAttempt] = []
@@ -101,8 +101,8 @@ def attempts_since(traces: Traces, topic: Topic, group: Group, since_ms: int, ma
     """The group's attempts since a moment, from the traces: those at the last messages of each shard, one query for
     each of up to MOST_SHARDS shards, as long as `may_go_on()`. Retries of older messages are not among them."""
     attempts: list[PastAttempt] = []
-    is_whole = topic.shards <= MOST_SHARDS
-    for shard in range(min(topic.shards, MOST_SHARDS)):
+    is_whole = len(topic.shard_numbers) <= MOST_SHARDS
+    for shard in topic.shard_numbers[:MOST_SHARDS]:
         if shard and not may_go_on():
             is_whole = False
             break

@@ -9,7 +9,7 @@ from itertools import chain
 
 from ...domain import ids, ranges
 from ...domain.errors import Conflict, NotFound, unavailable
-from ...domain.limits import MAX_CONSUMERS, MAX_SHARDS
+from ...domain.limits import MAX_CONSUMERS, SHARD_NUMBERS
 from ...domain.record import DeadLetter, FailureFilter, Record
 from ...domain.status import Status
 from ...domain.topic import CursorKey, Group, Topic
@@ -79,7 +79,7 @@ class LetterLookup:
     def letters(self, topic: Topic, group: Group, message_id: str) -> list[DeadLetter]:
         """The same, or nothing. One read, if the id says where the message is."""
         location = self._location_of(topic, message_id)
-        if location is None or location[0] >= MAX_SHARDS:  # `topic` may be of before it grew
+        if location is None or location[0] >= SHARD_NUMBERS:  # `topic` may be of before it grew
             # Of a delayed message whose row has expired, only the letters have the id: the first thousand are searched.
             only = FailureFilter(ids={message_id})
             return self.page(topic, group, only, None, _PAGE * _PAGES)[0] if _is_delayed(message_id) else []
@@ -167,7 +167,7 @@ class LetterLookup:
 
     def _keys_at(self, topic: Topic, group: Group, place: tuple[int, int]) -> Iterator[tuple[CursorKey, int]]:
         shard, offset = place
-        if shard < MAX_SHARDS:  # `topic` may be of before it grew
+        if shard < SHARD_NUMBERS:  # `topic` may be of before it grew
             for key in self.catalog.cursor_keys(topic, group, shard):
                 yield key, offset
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...domain import ids
 from ...domain.errors import NotFound
-from ...domain.limits import MAX_ANSWER_BYTES, MAX_SHARDS, RETENTION_GRACE, TAIL_SURE
+from ...domain.limits import MAX_ANSWER_BYTES, RETENTION_GRACE, SHARD_NUMBERS, TAIL_SURE
 from ...domain.message import DeadReason, Draft, Message
 from ...domain.record import DeadLetter
 from ...domain.segment import ShardKey
@@ -96,7 +96,7 @@ class Lookup:
         each letter, up to four of a broadcast's consumers. Reading stops when `may_go_on()` is False. Where the row
         cannot have expired, this costs one read."""
         location = ids.parse_message_id(message_id)
-        if location is None or location[1] >= MAX_SHARDS:  # `topic` may be of before it grew
+        if location is None or location[1] >= SHARD_NUMBERS:  # `topic` may be of before it grew
             return None
         _, shard, offset = location
         if not self._may_have_expired(topic.shard_key(shard), offset, message_id):
@@ -168,7 +168,7 @@ class Lookup:
     def _find_by_place(self, topic: Topic, message_id: str, trust: Freshness | None = None) -> Message | None:
         """The message at the shard and offset in its id."""
         location = ids.parse_message_id(message_id)
-        if location is None or location[1] >= MAX_SHARDS:  # `topic` may be of before it grew
+        if location is None or location[1] >= SHARD_NUMBERS:  # `topic` may be of before it grew
             return None
         _, shard, offset = location
         trust = trust or self.reader.recent()
@@ -211,7 +211,7 @@ class Lookup:
         `may_go_on()` is False."""
         topic_statuses = topic_statuses or self.statuses.of_topic(topic)
         ends_ms = self.clock.now_ms() + MOST_LISTING_MS
-        shards = [filters.shard] if filters.shard is not None else list(range(topic.shards))
+        shards = [filters.shard] if filters.shard is not None else list(topic.shard_numbers)
         if starts is None:
             starts = {shard: self.log.tail(topic.shard_key(shard)).offset for shard in shards}
         next_offsets = {shard: start for shard, start in starts.items() if start >= 0}

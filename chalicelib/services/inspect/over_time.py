@@ -105,7 +105,7 @@ class Board:
         be read. None: they were not read yet."""
         now_ms = self.clock.now_ms()
         at_ms, history = self._histories.get(group.uid) or (0, None)
-        units = _A_ROW_UNITS + min(topic.shards, MOST_SHARDS) / 2
+        units = _A_ROW_UNITS + min(len(topic.shard_numbers), MOST_SHARDS) / 2
         if not 0 <= now_ms - at_ms < _HISTORY_MS and may_read(units):
             may_go_on = partial(may_read, _A_ROW_UNITS)
             history = attempts_since(self.traces, topic, group, now_ms - HOUR_MS, may_go_on)
@@ -166,7 +166,7 @@ class Board:
                 if only.name in each.groups and each.at_ms >= only.created_ms  # no earlier one of its name
             ]
         now_ms = now.at_ms if now else self.clock.now_ms()
-        return buckets(readings, window, now_ms, shards=topic.shards if only else 0)
+        return buckets(readings, window, now_ms, shards=len(topic.shard_numbers) if only else 0)
 
     def _kept_readings(self, topic: Topic, window: Window, most_rows: int) -> list[Reading]:
         """The readings that were kept, in order of time. If not all may be read, each level's go back equally far."""

@@ -208,7 +208,7 @@ class TopicSurvey:
 
     @property
     def has_all_shards(self) -> bool:
-        return len(self.shards) == self.topic.shards
+        return len(self.shards) == len(self.topic.shard_numbers)
 
     @property
     def accepted(self) -> int:

@@ -73,10 +73,10 @@ class Surveyor:
         ages: bool = True,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> TopicSurvey:
-        """The topic now: MOST_SHARDS of its shards, from `first_shard` on. `whole`: also each shard's oldest message,
-        one read more for each. `only`: one group; else all, while `may_go_on()`. `ages`: also the oldest waiting
-        message, one read more for each shard with a backlog."""
-        shards = range(first_shard, min(topic.shards, first_shard + MOST_SHARDS))
+        """The topic now: MOST_SHARDS of its shards, from the place `first_shard` on. `whole`: also each shard's oldest
+        message, one read more for each. `only`: one group; else all, while `may_go_on()`. `ages`: also the oldest
+        waiting message, one read more for each shard with a backlog."""
+        shards = topic.shard_numbers[first_shard : first_shard + MOST_SHARDS]
         extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
         groups = [only] if only else self.catalog.groups(topic)
         when_came = self._when_came(topic) if ages else _unasked
@@ -97,7 +97,7 @@ class Surveyor:
     def reading(self, topic: Topic, only: Group | None = None) -> Reading:
         """The topic's meters now, of all shards, and of one group or all: half a read unit for each shard, and half for
         each group's cursors."""
-        extents = tuple(self._extent(topic, shard) for shard in range(topic.shards))
+        extents = tuple(self._extent(topic, shard) for shard in topic.shard_numbers)
         groups = tuple(
             GroupSurvey(group, *self._progress(topic, group, extents))
             for group in ([only] if only else self.catalog.groups(topic))
@@ -121,7 +121,7 @@ class Surveyor:
     def furthest_behind(self, topic: Topic, tails: Sequence[int]) -> Iterator[tuple[Group, int, int | None]]:
         """Each group, its backlog (in a broadcast, that of the consumer who is furthest behind) and when the
         oldest message came that is not settled. `tails`: the last offsets of the shards."""
-        extents = [Extent(shard, 0, tail) for shard, tail in enumerate(tails)]
+        extents = [Extent(shard, 0, tail) for shard, tail in zip(topic.shard_numbers, tails, strict=True)]
         when_came = self._when_came(topic, or_next=True)
         for group in self.catalog.groups(topic):
             shards, _ = self._progress(topic, group, extents, when_came)
@@ -210,7 +210,7 @@ class Surveyor:
 
     def _tails(self, topic: Topic) -> tuple[Extent, ...]:
         """The shards' last offsets, read consistently; where their logs begin is not read."""
-        shards = range(topic.shards)
+        shards = topic.shard_numbers
         return tuple(Extent(shard, 0, self.log.tail(topic.shard_key(shard)).offset) for shard in shards)
 
     def _extent(self, topic: Topic, shard: int, *, whole: bool = False) -> Extent:

@@ -247,6 +247,9 @@ def _check_growth(old: Topic, new: Topic) -> None:
     if new.shards < old.shards:
         text = f"Topic {old.name!r} has {old.shards} shards; shards may grow, never shrink."
         raise Conflict("SHARDS_CANNOT_SHRINK", text)
+    if new.priorities < old.priorities:
+        text = f"Topic {old.name!r} has {old.priorities} priorities; they may grow, never shrink."
+        raise Conflict("PRIORITIES_CANNOT_SHRINK", text)
     if new.shards_of_keys < old.shards_of_keys:
         raise Conflict(
             "SHARDS_CANNOT_SHRINK",

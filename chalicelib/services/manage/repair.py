@@ -103,7 +103,7 @@ class Repair:
         owners = [(group, uid) for group in groups for uid in self.control.cursor_owners(topic, group)]
         of_owner = partial(self.cursors.of_owner, consistent=True)
         cursors = {(group.uid, uid): of_owner(group.uid, uid) for group, uid in owners}
-        for number, (group, uid) in product((*range(topic.shards), None), owners):
+        for number, (group, uid) in product((*topic.shard_numbers, None), owners):
             key = cursor_key(topic, group, number, uid)
             cursor = cursors[group.uid, uid].get(str(key.shard), Cursor())
             if finding := self._behind(topic, group, number, key, cursor, self.log.tail(key.shard)):
@@ -114,7 +114,7 @@ class Repair:
         for group in {group.uid: group for group, _ in owners}.values():
             uids = {uid for owner, uid in owners if owner.uid == group.uid}
             in_lane = cache(partial(self._lane_entries, topic, group))
-            for number in range(topic.shards):
+            for number in topic.shard_numbers:
                 for record in self.records.of_shard(group.uid, topic.shard_key(number)):
                     if record.consumer_uid in uids:
                         yield from self._record(topic, group, record, in_lane, dry=dry)

@@ -13,10 +13,10 @@ from datetime import timedelta
 
 from ...domain import ids
 from ...domain.errors import Conflict, HeadraceError, NotFound, unavailable
-from ...domain.limits import MAX_DEDUP_WINDOW_SECONDS, REPLAY_LIFE
+from ...domain.limits import MAX_DEDUP_WINDOW_SECONDS, MAX_SHARDS, REPLAY_LIFE
 from ...domain.message import Draft
 from ...domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState, may_become
-from ...domain.topic import Topic
+from ...domain.topic import Mode, Topic
 from ...ports.world import Clock, Jobs, Random
 from ...store import Control
 from ..core.catalog import Catalog
@@ -137,11 +137,16 @@ def _replay_over(why: str) -> Conflict:
 
 
 def _replayed_draft(replay: Replay, topic: Topic, message: Archived, hidden: tuple[str, ...]) -> Draft:
-    """The message as it is sent again. Messages of one shard stay together, in their order."""
+    """The message as it is sent again. Messages of one shard stay together, in their order, and in their priority as
+    far as the topic has it."""
     draft, dedup_id = message.draft, f"{replay.id}-{message.id}"
     headers = {**draft.headers, REPLAY_HEADER: replay.id, REPLAY_OF_HEADER: message.id}
-    shard = message.shard % topic.shards if draft.ordering_key is None else None
-    draft = replace(draft, headers=headers, shard=shard, dedup_id=dedup_id)
+    is_ordered = draft.ordering_key is not None and topic.mode is Mode.SERIAL
+    urgency = 0 if is_ordered else message.shard // MAX_SHARDS
+    priority = max(0, topic.priorities - 1 - urgency) if urgency else None
+    shards = topic.class_of(priority)
+    shard = shards[message.shard % MAX_SHARDS % len(shards)] if draft.ordering_key is None else None
+    draft = replace(draft, headers=headers, shard=shard, priority=priority, dedup_id=dedup_id)
     return replace(draft, target_group_uid=replay.group_uid, redact=hidden)
 
 

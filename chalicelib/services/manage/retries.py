@@ -136,7 +136,7 @@ class Retries:
             if after and owner < after[0]:
                 continue
             cursors = self.cursors.of_owner(group.uid, owner, consistent=True)
-            for number in range(_LANE, topic.shards):
+            for number in (_LANE, *topic.shard_numbers):
                 key = cursor_key(topic, group, None if number == _LANE else number, owner)
                 now_ms, cursor = self.clock.now_ms(), cursors.get(str(key.shard), Cursor())
                 for offset, span in in_order(cursor.waiting):

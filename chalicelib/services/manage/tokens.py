@@ -65,6 +65,8 @@ class Tokens:
         expires_ms = now_ms + expires_in_days * DAY_MS if expires_in_days else None
         token_id = self._random.id(_ID_CHARS)
         secret = self._secret(token_id)
+        if maker and limits.get("most_urgent") is None:
+            limits["most_urgent"] = maker.most_urgent
         token = Token(token_id, name, _hash(secret), scopes, topics, now_ms, expires_ms, **limits)
         _check_maker(maker, token)
         self._control.put_token(token, None)

@@ -41,26 +41,26 @@ class Appender:
 
     def __post_init__(self) -> None:
         self._known: TtlCache[ShardKey, Tail] = TtlCache(self.clock, TAIL_TRUST // timedelta(milliseconds=1))
-        self._favourite: dict[str, int] = {}
+        self._favourite: dict[tuple[str, int], int] = {}
         self._locks: BoundedCache[ShardKey, threading.Lock] = BoundedCache()
 
     def append(
         self,
         topic: Topic,
-        shard: int | None,
+        shard: int | range,
         pack: Pack,
         originals: Sequence[Draft],
         promotables: Sequence[Promotable] = (),
         by: str = "",
         resend_lookup: ResendLookup | None = None,
     ) -> list[ProduceResult] | DedupHit | AlreadyMoved | RowsFound:
-        """Win an offset for one pack. Without a shard given, a lost race hops to another shard. `by` is the id of the
-        producer's token; `resend_lookup` finds what a named request wrote before."""
+        """Win an offset for one pack. Where any shard of a range will do, a lost race hops to another. `by` is the id
+        of the producer's token; `resend_lookup` finds what a named request wrote before."""
         losses = 0
         self.mark(topic)
         while True:
-            key = topic.shard_key(shard if shard is not None else self._favourite_of(topic))
-            with self._lock_shard(topic, key, free=shard is None) as key:
+            key = topic.shard_key(self._favourite_of(topic, shard) if isinstance(shard, range) else shard)
+            with self._lock_shard(topic, key, free=shard if isinstance(shard, range) else range(0)) as key:
                 segment = self._next(topic, key, pack, by, losses >= LOSSES_BEFORE_RESERVING)
                 if resend_lookup:
                     if answer := resend_lookup.before(segment):
@@ -83,8 +83,8 @@ class Appender:
                     self.mark(topic)  # the first mark may have expired if storing took long
                 return [_result_at(key, segment, i) for i in range(segment.count)]
             losses += 1
-            if shard is None:
-                self._hop(topic, key.shard)
+            if isinstance(shard, range):
+                self._hop(topic, key.shard, shard)
 
     def rows_before(self, topic: Topic, key: ShardKey, resend_lookup: ResendLookup) -> RowsFound | None:
         """The rows that an earlier try of a request wrote in a shard, as far as they are there by now."""
@@ -137,31 +137,31 @@ class Appender:
         else:
             self._known.put(key, Tail(result.by.end - 1, result.by.allocation))
 
-    def _favourite_of(self, topic: Topic) -> int:
-        favourite = self._favourite.get(topic.uid)
-        if favourite is None or favourite >= topic.shards:
-            favourite = self._favourite[topic.uid] = first_shard(topic.uid, topic.shards)
+    def _favourite_of(self, topic: Topic, of: range) -> int:
+        favourite = self._favourite.get((topic.uid, of.start))
+        if favourite is None or favourite not in of:
+            favourite = self._favourite[topic.uid, of.start] = of[first_shard(topic.uid, len(of))]
         tail = self._known.get(topic.shard_key(favourite))
         if tail and tail.allocation is Allocation.RESERVED and not self.random.below(_LOOK_AROUND):
-            return self._hop(topic, favourite)
+            return self._hop(topic, favourite, of)
         return favourite
 
-    def _hop(self, topic: Topic, shard: int) -> int:
+    def _hop(self, topic: Topic, shard: int, of: range) -> int:
         """Another shard than this one becomes the favourite; what was known of its tail is old."""
-        others = topic.shards - 1
-        other = (shard + 1 + self.random.below(others)) % topic.shards if others else shard
-        self._favourite[topic.uid] = other
+        others = len(of) - 1
+        other = of[(shard - of.start + 1 + self.random.below(others)) % len(of)] if others else shard
+        self._favourite[topic.uid, of.start] = other
         if other != shard:
             self._known.drop(topic.shard_key(other))
         return other
 
     @contextmanager
-    def _lock_shard(self, topic: Topic, key: ShardKey, *, free: bool) -> Iterator[ShardKey]:
+    def _lock_shard(self, topic: Topic, key: ShardKey, *, free: range) -> Iterator[ShardKey]:
         """The right to append to a shard in this process: its threads need not race each other. `free`: rather to
-        another shard than to wait."""
+        another shard of these than to wait."""
         lock = self._locks.of(key, threading.Lock)
-        for n in range(topic.shards if free else 0):
-            other = topic.shard_key((key.shard + n) % topic.shards)
+        for n in range(len(free)):
+            other = topic.shard_key(free[(key.shard - free.start + n) % len(free)])
             other_lock = self._locks.of(other, threading.Lock)
             if other_lock.acquire(blocking=False):
                 key, lock = other, other_lock

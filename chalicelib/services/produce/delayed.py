@@ -9,7 +9,7 @@ from typing import Any
 from ...domain import ids
 from ...domain.append import Successor
 from ...domain.errors import Conflict, changed_meanwhile
-from ...domain.limits import MAX_SHARDS
+from ...domain.limits import SHARD_NUMBERS
 from ...domain.message import Act, Message, with_acts
 from ...domain.segment import ShardKey
 from ...domain.timer import Timer
@@ -100,12 +100,13 @@ class Delayed:
         if waiting:
             return waiting if waiting.timer.shard.topic_uid == topic.uid else None
         if shard is not None:
-            return self._in_logs(topic, [shard] if shard < MAX_SHARDS else [], message_id, due_ms)
-        message = self._in_logs(topic, range(topic.shards), message_id, due_ms)
+            return self._in_logs(topic, [shard] if shard < SHARD_NUMBERS else [], message_id, due_ms)
+        message = self._in_logs(topic, topic.shard_numbers, message_id, due_ms)
         if message:
             return message
         grown = self.catalog.topic(topic.name, consistent=True)
-        return self._in_logs(topic, range(topic.shards, grown.shards), message_id, due_ms)
+        new = [number for number in grown.shard_numbers if number not in topic.shard_numbers]
+        return self._in_logs(topic, new, message_id, due_ms)
 
     def _in_logs(self, topic: Topic, numbers: Iterable[int], message_id: str, due_ms: int) -> Message | None:
         """The message in the log of one of these shards, near the time at which it was due."""

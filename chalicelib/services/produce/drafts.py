@@ -13,7 +13,7 @@ from ...domain.errors import HeadraceError, Refused, TooLarge, TooMany
 from ...domain.message import DeadReason, Draft
 from ...domain.sharding import order_unit, shard_of
 from ...domain.timer import Timer
-from ...domain.topic import Topic
+from ...domain.topic import Mode, Topic
 from ...domain.transaction import Transaction
 from ...ports.world import Clock, Random
 
@@ -37,8 +37,18 @@ def refusal(topic: Topic, draft: Draft) -> HeadraceError | None:
         check_size(topic, draft.body)
     except TooLarge as error:
         return error
-    if draft.shard is not None and draft.shard >= topic.shards:
-        return Refused("NO_SUCH_SHARD", f"Topic {topic.name!r} has shards 0 to {topic.shards - 1}.")
+    if refusal := topic.lacks(draft.shard):
+        return refusal
+    numbers = topic.class_of(draft.priority)
+    if draft.priority is not None and draft.priority >= topic.priorities:
+        words = f"Topic {topic.name!r} has priorities 0 to {topic.priorities - 1}."
+        return Refused("NO_SUCH_PRIORITY", words)
+    if draft.shard is not None and draft.shard not in numbers:
+        words = f"This priority has shards {numbers[0]} to {numbers[-1]}: give another `shard`, or none."
+        return Refused("NO_SUCH_SHARD", words)
+    if topic.mode is Mode.SERIAL and draft.ordering_key is not None and draft.priority is not None:
+        words = f"Topic {topic.name!r} is serial: give a message an `ordering_key` or a `priority`."
+        return Refused("WRONG_MODE", words)
     return None
 
 
@@ -70,9 +80,19 @@ def log_shard_of(topic: Topic, draft: Draft) -> int | None:
     """The shard that the draft must go to; None: any."""
     if draft.shard is not None:
         return draft.shard
-    if topic.shards == 1:  # a batch with and without keys stays one segment, in its order
-        return 0
-    return None if draft.ordering_key is None else shard_of(draft.ordering_key, topic.shards_of_keys)
+    numbers = topic.class_of(draft.priority)
+    if len(numbers) == 1:  # a batch with and without keys stays one segment, in its order
+        return numbers[0]
+    if draft.ordering_key is None:
+        return None
+    count = topic.shards_of_keys if numbers[0] == 0 else max(1, topic.shards_of_keys // 4)
+    return numbers[shard_of(draft.ordering_key, count)]
+
+
+def place_of(topic: Topic, draft: Draft) -> int | range:
+    """The shard that the draft must go to, or those of which any will do."""
+    shard = log_shard_of(topic, draft)
+    return topic.class_of(draft.priority) if shard is None else shard
 
 
 def unit_of(topic: Topic, draft: Draft) -> str | None:

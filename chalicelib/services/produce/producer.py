@@ -30,6 +30,7 @@ from .drafts import (
     count_that_can_move,
     dead_by_limit,
     log_shard_of,
+    place_of,
     refusal,
     runs_of,
     timer_batches,
@@ -82,19 +83,19 @@ class Producer:
         if topic.rate_limit is not None or topic.budget_usd is not None:
             drafts = self._limit(topic, drafts, request, outcomes)
         first_of: dict[str, int] = {}
-        by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
+        by_shard: defaultdict[int | range, list[int]] = defaultdict(list)
         later: list[int] = []
         for i, draft in enumerate(drafts):
             if outcomes[i] is None and first_of.setdefault(draft.dedup_id or f"\0{i}", i) == i:
-                shard = log_shard_of(topic, draft)
-                if shard is None and request:
-                    shard = request.shard(topic.shards)
+                shard = place_of(topic, draft)
+                if request and isinstance(shard, range):
+                    shard = shard[request.shard(len(shard))]
                 (by_shard[shard] if draft.due_ms is None else later).append(i)
         if later:
             self._store_later(topic, [(i, replace(drafts[i], by=by)) for i in later], outcomes, judge)
         for shard, members in by_shard.items():
             resend_lookup = None
-            if request and shard is not None:
+            if request and isinstance(shard, int):
                 resend_lookup = ResendLookup(self.log, request, topic.shard_key(shard))
             items = [(i, without_time(drafts[i])) for i in members]
             self._produce_to(topic, shard, items, outcomes, judge, by, resend_lookup)
@@ -140,8 +141,8 @@ class Producer:
         stored: set[int] = set()
         for i, draft in enumerate(drafts):
             if draft.due_ms is None:
-                shard = log_shard_of(topic, draft)
-                by_shard[request.shard(topic.shards) if shard is None else shard].append(i)
+                shard = place_of(topic, draft)
+                by_shard[shard if isinstance(shard, int) else shard[request.shard(len(shard))]].append(i)
             if draft.dedup_id and dedup.has_time(draft) and self._is_remembered(topic, draft.dedup_id):
                 stored.add(i)
         for shard, indexes in by_shard.items():
@@ -167,9 +168,9 @@ class Producer:
         Raises Unavailable where an answer was lost.
         """
         outcomes: list[ProduceResult | None] = [None] * len(members)
-        by_shard: defaultdict[int | None, list[int]] = defaultdict(list)
+        by_shard: defaultdict[int | range, list[int]] = defaultdict(list)
         for i, (_, draft) in enumerate(members):
-            by_shard[log_shard_of(topic, draft)].append(i)
+            by_shard[place_of(topic, draft)].append(i)
         for shard, indexes in by_shard.items():
             while indexes:
                 now = count_that_can_move([members[i][0] for i in indexes])
@@ -190,8 +191,8 @@ class Producer:
         repeat: each is moved at most once. Empty: another process does it."""
         results: list[ProduceResult] = []
         while drafts:
-            shard = log_shard_of(topic, drafts[0])
-            pack = self.log.pack([draft for draft in drafts if log_shard_of(topic, draft) == shard])
+            shard = place_of(topic, drafts[0])
+            pack = self.log.pack([draft for draft in drafts if place_of(topic, draft) == shard])
             moved = {id(draft) for draft in pack.drafts}
             drafts = [draft for draft in drafts if id(draft) not in moved]
             source = Part(timer, tuple(drafts)) if drafts else timer
@@ -274,7 +275,7 @@ class Producer:
     def _produce_to(
         self,
         topic: Topic,
-        shard: int | None,
+        shard: int | range,
         members: Sequence[tuple[int, Draft]],
         outcomes: Outcomes,
         judge: dedup.Judge,
@@ -308,7 +309,7 @@ class Producer:
     def _append(
         self,
         topic: Topic,
-        shard: int | None,
+        shard: int | range,
         members: Sequence[tuple[int, Draft, Draft]],
         outcomes: Outcomes,
         judge: dedup.Judge,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...domain.errors import Unavailable
+from ...domain.limits import MAX_SHARDS
 from ...domain.topic import Consumer
 from ..consume.claim import Claimer
 from ..consume.claimant import Claim, Claimant, ClaimedMessage
@@ -38,7 +39,7 @@ class Claims:
 
     def __post_init__(self) -> None:
         self.looks = 0
-        self._last_shard = -1  # that had messages
+        self.last_shards: dict[int, int] = {}  # of each priority that had messages, by its first shard
         # The sources that had messages, in the order of their first ones.
         self.served: dict[int | None, None] = {}
         # By source: until when its messages wait for a full batch.
@@ -72,7 +73,7 @@ class Claims:
             if self.capacity.is_to_look(sources):
                 self.capacity.read_other_runs(sources)
             self.capacity.is_limited = self._may_have_more = False
-            in_turn = sources.in_turn(self.looks, self.capacity.allowance(sources), self._last_shard)
+            in_turn = sources.in_turn(self.looks, self.capacity.allowance(sources), self.last_shards)
             shards = [shard for shard in in_turn if not self._is_left_out(shard)]
             served_shards = (shard for shard in shards if sources.consumers_of(shard))
             self.claimer.preload(sources.topic, sources.group, self.consumer_uid, served_shards)
@@ -147,7 +148,7 @@ class Claims:
             if claim.messages:
                 self._had_messages = True
                 self.served[shard] = None
-                self._last_shard = self._last_shard if shard is None else shard
+                self.last_shards |= {} if shard is None else {shard - shard % MAX_SHARDS: shard}
                 served_uids.add(next_consumers[0].uid)
                 free -= len(claim.messages)
                 sendable = self._within_bounds(sources, claimant, claim)

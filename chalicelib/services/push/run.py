@@ -18,7 +18,7 @@ from ...domain.timer import Timer, wake_up
 from ...domain.topic import Consumer, Group, Topic, cursor_key, lane_of
 from ..consume.claimant import ClaimedMessage
 from ..consume.decision import SettleDecision, decision_after
-from ..core.wake import DispatchTask, News, as_pushed, workers_of
+from ..core.wake import DispatchTask, News, as_pushed, worker_of, workers_of
 from .calls import LOOK_SECONDS, Calls, EndedCall
 from .claims import Claims
 from .run_time import RunTime
@@ -114,7 +114,7 @@ class DispatchRun:
             dues += ((due_ms, shard or 0) for due_ms in self._context.claimer.dues_ms(key, seconds))
         workers = workers_of(topic, group)
         latest_first = sorted((due for due in dues if due[0] > self._looked_ms), reverse=True)
-        return {shard % workers: (due_ms, shard) for due_ms, shard in latest_first}.values()
+        return {worker_of(shard, workers): (due_ms, shard) for due_ms, shard in latest_first}.values()
 
     def _find(self, *, even_paused: bool = False) -> tuple[Topic, Group] | None:
         try:

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain.assignment import Team
-from ...domain.limits import MAX_BYTES_UNDER_WAY, MAX_CALLS
+from ...domain.limits import MAX_BYTES_UNDER_WAY, MAX_CALLS, MAX_SHARDS
 from ...domain.push_limit import Claimed, guaranteed_of, in_flight_of
 from ...domain.topic import Consumer, Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claim import Claimer
 from ..consume.claimant import ClaimedMessage
-from ..consume.receive import LANE_SHARE
+from ..consume.receive import LANE_SHARE, LAST_SHARE
 from ..consume.settle import Settler
 from ..core.catalog import Catalog
 from ..core.secrets import SecretCipher
-from ..core.wake import DispatchTask, Waker, workers_of
+from ..core.wake import DispatchTask, Waker, worker_of, workers_of
 from .health import SubscriberHealth
 
 if TYPE_CHECKING:
@@ -80,31 +80,39 @@ class Sources:
         workers = self._workers
         # An earlier setting may have had more workers.
         worker = task.worker % workers
-        self._shards: Sequence[int] = range(worker, topic.shards, workers)
+        self._shards = [
+            shard
+            for numbers in reversed(topic.classes)
+            for place, shard in enumerate(numbers)
+            if worker_of(shard, workers) == worker or (numbers[0] and place == worker % len(numbers))
+        ]
         self._has_lane = worker == 0
         lane = str(lane_of(topic, group, task.consumer_uid).shard_key(0))
         shard_keys = {str(topic.shard_key(s)) for s in self._shards}
         self.keys = shard_keys.union([lane] if self._has_lane else [], partitions)
         if partitions:
-            self._shards = [s for s in range(topic.shards) if str(topic.shard_key(s)) in partitions]
+            self._shards = [s for s in topic.shard_numbers if str(topic.shard_key(s)) in partitions]
             self._has_lane = lane in partitions
         owners = team.owners
         if task.consumer_uid:
-            owners = [next((c for c in owners if c and c.uid == task.consumer_uid), None)] * topic.shards
-        self._owners = [c if c and c.is_called else None for c in owners]
+            owners = [c for c in owners if c and c.uid == task.consumer_uid][:1] * len(topic.shard_numbers)
+        self._owners = {s: c for s, c in zip(topic.shard_numbers, owners, strict=False) if c and c.is_called}
         policy = POLICIES[group.mode]
         self._is_shared = not policy.per_consumer and not policy.holds_back
         self._team = tuple(team.called)
 
-    def in_turn(self, look: int, most: int, behind: int = -1) -> Iterator[int | None]:
-        """The lane, then the shards, beginning behind one: the one that had messages last, so that busy shards have
-        equal parts, however many empty ones are between them. If only few messages may be in flight, the lane mostly
-        comes last: a message that failed before is a bad probe of a subscriber that may have recovered."""
+    def in_turn(self, look: int, most: int, behind: Mapping[int, int] | None = None) -> Iterator[int | None]:
+        """The lane, then the shards: the most urgent first, at each eighth look those of the last priority. Each
+        priority begins `behind` the one that had messages last (by its first shard), so that busy shards have equal
+        parts, however many empty ones are between them. If only few messages may be in flight, the lane mostly comes
+        last: a message that failed before is a bad probe of a subscriber that may have recovered."""
         lane_first = most >= LANE_SHARE or not look % LANE_SHARE
-        start = bisect(self._shards, behind)
         if self._has_lane and lane_first:
             yield None
-        yield from (*self._shards[start:], *self._shards[:start])
+        for numbers in self.topic.classes[:: 1 if look % LAST_SHARE else -1]:
+            shards = [shard for shard in self._shards if shard in numbers]
+            start = bisect(shards, (behind or {}).get(numbers[0], -1))
+            yield from (*shards[start:], *shards[:start])
         if self._has_lane and not lane_first:
             yield None
 
@@ -129,14 +137,14 @@ class Sources:
     def consumers_of(self, shard: int | None) -> Sequence[Consumer]:
         """The consumers that claim from a source: in QUEUE all push consumers, which share its messages; else the owner
         of the shard."""
-        owner = next((c for c in self._owners if c), None) if shard is None else self._owner_of(shard)
+        owner = next(iter(self._owners.values()), None) if shard is None else self._owner_of(shard)
         if owner is None:
             return ()
         return self._team if self._is_shared else (owner,)
 
     def called_consumers(self) -> set[Consumer]:
         """All consumers that may get messages."""
-        return set(self._team if self._is_shared else filter(None, self._owners))
+        return set(self._team if self._is_shared else self._owners.values())
 
     def called_for(self, shard: int | None, claimant: Consumer) -> set[Consumer]:
         """The consumers that may get the messages claimed by `claimant`."""
@@ -147,7 +155,7 @@ class Sources:
         return claimant if self._is_shared else self._owner_of(claimed_message.message.shard) or claimant
 
     def _owner_of(self, shard: int) -> Consumer | None:
-        return self._owners[shard] if shard < len(self._owners) else None
+        return self._owners.get(shard)
 
 
 def lane_share(most: int) -> int:
@@ -169,7 +177,7 @@ class Capacity:
         self._context = context
         self._consumer_uid = consumer_uid
         self._by_consumer: Counter[str] = Counter()  # deliveries of this run in flight
-        self._from_lane = 0
+        self._from_lane = self._from_last = 0
         self._bytes = 0  # of the bodies in flight
         self._others = 0  # slots of the group that other runs had at the last reading of its cursors
         self._others_by: Mapping[str, int] = {}  # of these, the slots of each consumer
@@ -191,6 +199,7 @@ class Capacity:
         """Count the messages of a request: `sign` is 1 when it is sent, -1 when it has a result."""
         self._by_consumer[consumer.uid] += sign * len(messages)
         self._from_lane += sign * sum(each.receipt.entry is not None for each in messages)
+        self._from_last += sign * sum(each.message.shard < MAX_SHARDS for each in messages)
         self._bytes += sign * sum(each.message.draft.size for each in messages)
 
     def see_circuits(self, topic: Topic, group: Group) -> None:
@@ -256,4 +265,9 @@ class Capacity:
         self.is_limited |= share < limits.part
         own_room = min(allowance, share) - self._by_consumer[consumer.uid]
         room = min(sources.most_here - self.under_way, own_room)
-        return room if shard is not None else min(room, lane_share(allowance) - self._from_lane)
+        if shard is None:
+            return min(room, lane_share(allowance) - self._from_lane)
+        if shard >= MAX_SHARDS or sources.topic.priorities == 1:
+            return room
+        slots = min(sources.most_here, allowance, share)
+        return min(room, slots - slots // LAST_SHARE - self._from_last)

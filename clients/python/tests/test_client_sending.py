@@ -127,6 +127,7 @@ OPTIONS: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "tag": ("t", {"tag": "t"}),
     "ordering_key": ("o", {"ordering_key": "o"}),
     "shard": (0, {"shard": 0}),
+    "priority": (0, {"priority": 0}),
     "headers": ({"h": "1"}, {"headers": {"h": "1"}}),
     "delay": ("2m", {"delay_seconds": 120}),
     "deliver_at": (
@@ -175,6 +176,7 @@ def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> No
         key="k",
         tag="t",
         ordering_key="o",
+        priority=0,
         dedup_id="d",
         dedup_until="done",
         delay="1m",
@@ -189,6 +191,7 @@ def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> No
         "Headrace-Key": "k",
         "Headrace-Tag": "t",
         "Headrace-Ordering-Key": "o",
+        "Headrace-Priority": "0",
         "Headrace-Dedup-Id": "d",
         "Headrace-Dedup-Until": "done",
         "Headrace-Delay-Seconds": "60",

@@ -30,6 +30,7 @@ GIVEN: dict[str, Any] = {
     "keys": ("order-1", "customer-2"),
     "tag": "paid",
     "ordering_key": "account-3",
+    "priority": 0,
     "headers": {"Traceparent": "00-1-2-01", "x-shop": "Zürich"},
     "expires_ms": START_MS + 3 * DAY_MS,
     "sent_ms": START_MS - SECOND_MS,

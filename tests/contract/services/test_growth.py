@@ -140,6 +140,36 @@ def test_i7_a_key_keeps_its_order_through_delay_growth_and_retry(plan: list[tupl
         assert shop.started.get(key, []) == expected
 
 
+def test_priorities_grow_above_what_waits(stage: Stage) -> None:
+    desk = Desk.at(stage, shards=4)
+    group = desk.group()
+    consumer = desk.consumer(group, "one")
+    before = shards_of(desk, KEYS)
+    for unknown in ({"priority": 1}, {"shard": 256}):
+        with pytest.raises(AssertionError, match="NO_SUCH_"):
+            desk.produce(make.draft(**unknown))
+    due_ms = stage.clock.now_ms() + SECOND_MS
+    delayed = desk.produce(*(make.draft(priority=0, due_ms=due_ms, keys=("k",)) for _ in range(2)))
+    grow(desk, priorities=3)
+    assert (shards_of(desk, KEYS), desk.topic.shard_numbers) == (before, [0, 1, 2, 3, 256, 512])
+    with pytest.raises(Conflict, match="PRIORITIES_CANNOT_SHRINK"):
+        grow(desk, priorities=2)
+    with pytest.raises(AssertionError, match="give another `shard`"):
+        desk.produce(make.draft(priority=0, shard=256))
+    desk.produce(make.draft(priority=2), make.draft(priority=1, ordering_key="k"))
+    stage.clock.advance(SECOND_MS)
+    desk.deps.mover.run_once()
+    assert {desk.deps.lookup.message(desk.topic, each.id).shard for each in delayed} == {512}
+    (first, second, third, *others) = desk.receive(group, 100, consumer)
+    assert [each.message.shard for each in (first, second, third)] == [512, 512, 256]
+    assert len(others) == 2 * len(KEYS) + 1
+    assert desk.ack(group, [first, second, third]) == [None] * 3
+    assert desk.deps.surveyor.exact_group(desk.topic, group).settled == 3
+    grow(desk, shards=12)
+    urgent = [make.draft(ordering_key=key, priority=1) for key in KEYS]
+    assert {each.shard for each in desk.produce(*urgent)} == {256}, "keys stay where they are"
+
+
 class Eventful:
     """A clock on which something happens during a sleep: each event once its time has come."""
 

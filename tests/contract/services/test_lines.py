@@ -28,7 +28,7 @@ from tests.unit.test_mover_troubles import Troubled
 def bodies(desk: Desk) -> list[bytes]:
     """What has entered the log, shard by shard."""
     return [
-        draft.body for shard in range(desk.topic.shards) for row in desk.rows(shard) for draft in row.drafts
+        draft.body for shard in desk.topic.shard_numbers for row in desk.rows(shard) for draft in row.drafts
     ]
 
 

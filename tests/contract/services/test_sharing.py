@@ -1,23 +1,27 @@
 """In a queue messages are shared out, not shards: equal consumers get equal parts, and an idle consumer never waits for
-another."""
+another. Urgent messages come first, and an eighth is of the last priority."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 
 from chalicelib.domain.call_result import CallResult, Verdict
 from chalicelib.domain.cursor import Disposition
 from chalicelib.domain.ids import parse_message_id
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.topic import ConsumerKind
+from chalicelib.domain.topic import Consumer, ConsumerKind
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
 from tests.support import factories as make
-from tests.support.push import PushDesk
-from tests.support.stages import Stage
+from tests.support.push import PushDesk, capacity_of, claims_of, sources_of
+from tests.support.stages import Stage, embedded_stage
 
 
 def shares(desk: PushDesk) -> Counter[str]:
@@ -157,3 +161,69 @@ def test_in_a_serial_group_nobody_pulls_from_the_shards_of_others(stage: Stage) 
     desk.produce(*(make.draft(shard=0, ordering_key=str(n)) for n in range(4)))
     assert desk.deps.receiver.receive(desk.topic, group, second, 10, 0, 30) == []
     assert len(desk.deps.receiver.receive(desk.topic, group, first, 10, 0, 30)) == 4
+
+
+sizes = st.sampled_from([1, 1, 1, 2, 7, 8, 16, 100])
+
+
+@settings(max_examples=12)
+@given(
+    shards=st.sampled_from([1, 4, 8]),
+    plan=st.lists(st.one_of(st.lists(st.integers(0, 2), max_size=20), sizes), max_size=12),
+    is_registered=st.booleans(),
+)
+def test_each_grant_takes_the_most_urgent_messages_and_an_eighth_of_the_last_ones(
+    shards: int, plan: list[list[int] | int], is_registered: bool
+) -> None:
+    desk = PushDesk.at(embedded_stage(), shards=shards, priorities=3)
+    group = desk.group()
+    consumer = desk.consumer(group, "one") if is_registered else None
+    waiting: Counter[int] = Counter()
+    given: Counter[int] = Counter()
+    turn = 0
+    for step in [*plan, *[1] * 9, *[100] * len(plan)]:
+        if isinstance(step, list):
+            desk.produce(*(make.draft(priority=priority if priority < 2 else None) for priority in step))
+            waiting.update(step)
+            continue
+        turn += step < 8
+        order = [2, 1, 0] if step < 8 and not turn % 8 else [0, 1, 2]
+        kept = min(waiting[2], step // 8)
+        expected = Counter({2: kept})
+        for priority in order:
+            expected[priority] += min(waiting[priority] - expected[priority], step - expected.total())
+        messages = desk.receive(group, step, consumer)
+        assert Counter(2 - each.message.shard // 256 for each in messages) == +expected
+        waiting -= expected
+        given += expected
+        assert set(desk.ack(group, messages)) <= {None}
+    assert not +waiting, "each came once"
+
+
+def test_a_run_keeps_an_eighth_of_its_slots_from_the_last_priority(stage: Stage) -> None:
+    desk = PushDesk.at(stage, shards=8, priorities=2)
+    group = desk.group(max_in_flight=16)
+    desk.subscriber(group, "one")
+    desk.produce(*make.drafts(100))
+    capacity = capacity_of(desk.deps)
+    claims, sources = claims_of(desk.deps, capacity), sources_of(desk.deps, desk.topic, group)
+    flying: list[tuple[Consumer, Sequence[ClaimedMessage]]] = []
+
+    def look() -> Counter[int]:
+        before = len(flying)
+        for consumer, messages in claims.grants(sources):
+            capacity.count(consumer, messages, +1)
+            flying.append((consumer, messages))
+        return Counter(each.message.shard // 256 for _, messages in flying[before:] for each in messages)
+
+    assert look() == {0: 14}
+    desk.produce(*make.drafts(40, priority=0))
+    assert look() == {1: 2}
+    looks: Counter[int] = Counter()
+    for _ in range(16):
+        consumer, messages = flying.pop(0)
+        capacity.count(consumer, messages, -1)
+        desk.ack(group, messages)
+        looks += look()
+    assert looks[1] == 38
+    assert looks[0] >= 8

@@ -47,11 +47,12 @@ def seconds(later: str, earlier: str) -> float:
 def test_a_message_arrives_byte_for_byte_and_says_where_it_comes_from(
     api: Client, background: Background, receiver: Receiver
 ) -> None:
-    topic = api.topic(shards=1)
+    topic = api.topic(shards=1, priorities=2)
     group = topic.group()
     consumer = subscribe(group, url=receiver.url)
     assert (consumer["state"], consumer["kind"], consumer["url"]) == ("ACTIVE", "url", receiver.url)
-    message = topic.produce({"x": [1, 2.50]}, keys=["order-188"], tag="paid", headers={"Trace-Id": "t-1"})
+    fields = {"keys": ["order-188"], "tag": "paid", "headers": {"Trace-Id": "t-1"}, "priority": 0}
+    message = topic.produce({"x": [1, 2.50]}, **fields)
     assert background.push(topic) == {"DONE": 1}
     [request] = receiver.seen
     assert request.body == b'{"x":[1,2.5]}'
@@ -67,8 +68,9 @@ def test_a_message_arrives_byte_for_byte_and_says_where_it_comes_from(
         "webhook-id": message["id"],
         "headrace-topic": topic.name,
         "headrace-group": "g",
-        "headrace-shard": "0",
+        "headrace-shard": "256",
         "headrace-offset": "0",
+        "headrace-priority": "0",
         "headrace-attempt": "1",
         "headrace-tag": "paid",
         "trace-id": "t-1",

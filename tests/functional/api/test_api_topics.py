@@ -243,3 +243,48 @@ def test_spending_is_written_once_a_minute_and_process_and_begins_again_each_mon
         )
         clock.advance(32 * 86_400)
         assert processes[0].spent_usd(stored) == 0
+
+
+def test_a_priority_comes_with_a_message_on_every_way_and_a_token_may_be_limited_to_the_less_urgent(
+    api: Client, services: Background
+) -> None:
+    topic = api.topic(priorities=3)
+    group = topic.group()
+
+    def sends(api: Client, name: str) -> list[Reply]:
+        message = {"body": name, "priority": 0}
+        schedule = {"topic": topic.name, "message": message, "every_seconds": 3600}
+        headers = {"headrace-priority": "0"}
+        return [
+            api.post(f"{topic.path}/messages", message),
+            api.call("POST", f"/v1/publish/{topic.name}", raw=b"", headers=headers),
+            api.put(f"{topic.path}/jobs/{name}", {**message, "delay_seconds": 1}),
+            api.post(f"{topic.path}/transactions", {"message": message}),
+            api.put(f"/v1/schedules/{topic.name}-{name}", schedule),
+            api.post(f"{topic.path}/messages/batch", {"messages": [message]}),
+        ]
+
+    limited = api.with_token(api.new_token("admin", "produce", most_urgent=1)["token"])
+    child = api.with_token(limited.new_token("produce")["token"])
+    limited.post("/v1/tokens", {"name": "t", "scopes": ["produce"], "most_urgent": 0}).refused(
+        403, "TOO_MUCH"
+    )
+    for who in (limited, child):
+        *singles, batch = sends(who, "refused")
+        for reply in singles:
+            reply.refused(403, "PRIORITY_FORBIDDEN")
+        assert batch.json["results"][0]["error"]["code"] == "PRIORITY_FORBIDDEN"
+        who.post(f"{topic.path}/messages", {"body": 0, "shard": 512}).refused(422, "NO_SUCH_SHARD")
+        who.post(f"{topic.path}/messages", {"body": "last"}).expect(201)
+        who.post(f"{topic.path}/messages", {"body": "middle", "priority": 1}).expect(201)
+    transaction = sends(api, "urgent")[3].expect(201)["transaction_id"]
+    api.post(f"/v1/transactions/{transaction}/commit").expect(200)
+    api.post(f"/v1/schedules/{topic.name}-urgent/run").expect(201)
+    services.pass_time(2)
+    messages = group.receive(100)
+    assert [message.get("priority") for message in messages] == [*[0] * 6, 1, 1, None, None]
+    assert api.get(f"{topic.path}/messages/{messages[0]['id']}").expect(200)["priority"] == 0
+    topic.publish(b"x", headrace_priority="high").refused(400, "VALIDATION")
+    api.post(f"{topic.path}/messages", {"body": 1, "priority": 3}).refused(422, "NO_SUCH_PRIORITY")
+    serial = {"body": 1, "priority": 0, "ordering_key": "k"}
+    api.post(f"{api.topic(mode='serial', priorities=2).path}/messages", serial).refused(422, "WRONG_MODE")

@@ -162,7 +162,7 @@ def seeks(days: Days) -> None:
     def request(deps: Deps) -> int:
         topic = deps.catalog.topic(topic_name, consistent=True)
         group = deps.catalog.group(topic, member.group.name)
-        for shard in range(topic.shards):
+        for shard in topic.shard_numbers:
             deps.positions.seek(topic, cursor_key(topic, group, shard), where)
         deps.waker.wake_group(topic, group)
         return topic.shards

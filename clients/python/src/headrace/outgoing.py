@@ -27,9 +27,10 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 class Outgoing:
     """What is sent: a `body` (anything that has a JSON form, or bytes) and how it shall travel.
 
-    `key` and `keys` are what the message is found by; `ordering_key` keeps those that share it in order; `delay` and
-    `deliver_at` let it wait; `expires_in` lets it end; `dedup_id` makes the same message sent again the same message,
-    within the topic's window, or (`dedup_until="done"`) until every group has ended it.
+    `key` and `keys` are what the message is found by; `ordering_key` keeps those that share it in order; `priority` 0
+    is the most urgent; `delay` and `deliver_at` let it wait; `expires_in` lets it end; `dedup_id` makes the same
+    message sent again the same message, within the topic's window, or (`dedup_until="done"`) until every group has
+    ended it.
     """
 
     body: Any
@@ -38,6 +39,7 @@ class Outgoing:
     tag: str | None = None
     ordering_key: str | None = None
     shard: int | None = None
+    priority: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     delay: Duration | None = None
     deliver_at: datetime | str | None = None
@@ -66,6 +68,7 @@ class Outgoing:
             tag=self.tag,
             ordering_key=self.ordering_key,
             shard=self.shard,
+            priority=self.priority,
             headers=dict(self.headers) or None,
             expires_in_seconds=whole_seconds(self.expires_in) if self.expires_in is not None else None,
             sent_at=rfc3339(self.sent_at) if self.sent_at is not None else None,
@@ -101,6 +104,7 @@ class MessageFields(TypedDict, total=False):
     tag: str | None
     ordering_key: str | None
     shard: int | None
+    priority: int | None
     headers: Mapping[str, str]
     expires_in: Duration | None
     retry: RetryFields | None

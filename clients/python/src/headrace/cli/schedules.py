@@ -73,6 +73,7 @@ def set_schedule(
     key: Annotated[str | None, typer.Option(help="A key of its messages.")] = None,
     tag: Annotated[str | None, typer.Option(help="Their tag.")] = None,
     ordering_key: Annotated[str | None, typer.Option(help="Their ordering key.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Their priority.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     paused: Annotated[bool, typer.Option("--paused", help="It waits until it is resumed.")] = False,
 ) -> None:
@@ -88,6 +89,7 @@ def set_schedule(
         key=key,
         tag=tag,
         ordering_key=ordering_key,
+        priority=priority,
         headers=headers_of(header),
         **_given(cron, every, timezone, begin, until, jitter),
     )

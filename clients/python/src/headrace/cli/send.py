@@ -23,6 +23,7 @@ _STDIN = "standard input"
 _RAW = " --raw sends text as it is."
 _Placed = tuple[str, Outgoing]
 """Where a message comes from, for people, and the message."""
+_DedupId = Annotated[str | None, typer.Option(help="A message sent twice with this id is stored once.")]
 _Until = Annotated[
     DedupUntil | None, typer.Option(help="done: the id is free once every group has ended its message.")
 ]
@@ -35,6 +36,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     keys: list[str] | None = None
     tag: str | None = None
     ordering_key: str | None = None
+    priority: int | None = None
     headers: dict[str, str] | None = None
     dedup_id: str | None = None
     dedup_until: DedupUntil | None = None
@@ -64,11 +66,10 @@ def send(
     key: Annotated[str | None, typer.Option(help="A key to find the message by.")] = None,
     tag: Annotated[str | None, typer.Option(help="A tag that groups may filter by.")] = None,
     ordering_key: Annotated[str | None, typer.Option(help="Messages that share it keep their order.")] = None,
+    priority: Annotated[int | None, typer.Option(help="0 is the most urgent (the last one).")] = None,
     delay: Annotated[str | None, typer.Option(help="A delay: 30s, 15m, 2h, 7d.")] = None,
     at: Annotated[str | None, typer.Option(help="When to deliver it: 2030-01-01T00:00:00Z.")] = None,
-    dedup_id: Annotated[
-        str | None, typer.Option(help="A message sent twice with this id is stored once.")
-    ] = None,
+    dedup_id: _DedupId = None,
     dedup_until: _Until = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     content_type: Annotated[str | None, typer.Option(help="With --raw (text/plain).")] = None,
@@ -84,6 +85,7 @@ def send(
         "key": key,
         "tag": tag,
         "ordering_key": ordering_key,
+        "priority": priority,
         "delay": delay,
         "deliver_at": at,
         "dedup_id": dedup_id,

@@ -36,6 +36,7 @@ class Content(Model, frozen=True, kw_only=True, rename={"raw_body": "body"}):
     keys: list[str] = []
     tag: str | None = None
     ordering_key: str | None = None
+    priority: int | None = None
     job: str | None = None
     headers: dict[str, str] = {}
     shard: int | None = None

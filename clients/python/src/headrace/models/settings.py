@@ -70,6 +70,7 @@ class TopicSettings(Model, frozen=True, kw_only=True):
     mode: str
     shards: int
     key_shards: int | None = None
+    priorities: int
     retry: RetryPolicy
     lease_seconds: int
     retention_days: float
@@ -95,6 +96,9 @@ class TopicFields(TypedDict, total=False):
     key_shards: int
     """How many of its shards ordering keys use; shown if fewer than `shards`. Raising `shards` does not change it,
     so keys keep their shard and their order."""
+    priorities: int
+    """How many priorities its messages have; can only grow, by more urgent ones. `shards` counts the shards of the
+    last priority; each other priority has a quarter as many of its own."""
     retry: RetryFields
     """How failed deliveries are retried: `max_attempts`, `ladder`, `jitter` (0.1), `steps_from` ("failure" or
     "start"), and for "exponential" `base_seconds`, `factor`, `cap_seconds`."""
