@@ -40,6 +40,7 @@ _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "shard": {"type": "integer", "minimum": 0, "maximum": lim.MAX_SHARDS - 1},
     "stop": {"type": "string", "enum": ["true", "false"]},
     "headrace-app": {"type": "string", "pattern": "^[A-Za-z0-9._/-]{1,64}$"},
+    "headrace-callback-url": {"type": "string", "maxLength": lim.MAX_URL_CHARS},
     "headrace-dedup-until": {"type": "string", "enum": ["window", "done"]},
     "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": lim.MAX_DELAY_SECONDS},
     "headrace-request": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},

@@ -12,9 +12,17 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ..domain import ladder
 from ..domain import limits as lim
 from ..domain.limits import MAX_FILTER_TAGS, MAX_TAG_CHARS
-from ..domain.settings import DEFAULT_RETRY, Destination, GroupSettings, Setting, TopicSettings, rows_of
+from ..domain.settings import (
+    DEFAULT_RETRY,
+    Callbacks,
+    Destination,
+    GroupSettings,
+    Setting,
+    TopicSettings,
+    rows_of,
+)
 from ..domain.topic import Group, Topic
-from .fields import TAG, Count, Name, Pointer, Step, Time, at, at_or_none, one_of, shown, taken
+from .fields import HOST, TAG, Count, Name, Pointer, Step, Time, at, at_or_none, one_of, shown, taken
 from .http import invalid
 
 
@@ -48,6 +56,21 @@ class DestinationView(TypedDict):
     include_body: bool
 
 
+class CallbacksBody(Struct, forbid_unknown_fields=True):
+    """The hosts, in lower case, that a message's `callback_url` may name."""
+
+    hosts: Annotated[
+        list[Annotated[str, Meta(max_length=253, pattern=HOST)]],
+        Meta(min_length=1, max_length=lim.MAX_CALLBACK_HOSTS),
+    ]
+
+
+class CallbacksView(TypedDict):
+    """The hosts that a message's `callback_url` may name."""
+
+    hosts: list[str]
+
+
 class RetryView(TypedDict):
     """A retry policy. `ladder` is a name or a list of seconds; three fields are for `exponential`. `steps_from`: that a
     step counts from the start of the failed attempt."""
@@ -78,7 +101,7 @@ def _body(name: str, doc: str, settings: type) -> type[Struct]:
 
 
 def _given_type(row: Setting) -> Any:
-    of: Any = {ladder.Retry: Retry, Destination: DestinationBody}.get(row.given)
+    of: Any = {ladder.Retry: Retry, Destination: DestinationBody, Callbacks: CallbacksBody}.get(row.given)
     if row.choices:
         of = Literal[row.choices]
     elif of is None:
@@ -96,6 +119,7 @@ def _shown_type(row: Setting) -> Any:
     kinds: dict[Any, Any] = {
         ladder.Retry: RetryView,
         Destination: DestinationView,
+        Callbacks: CallbacksView,
         int: Count,
         list: list[str],
     }
@@ -242,6 +266,7 @@ _SHOWN: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
         ("on_dead", "on_success"), lambda to: to and {"topic": to.topic, "include_body": to.include_body}
     ),
+    "callbacks": lambda to: to and {"hosts": list(to.hosts)},
     "begin": lambda begin: at(int(begin[1:])) if begin.startswith("@") else begin,
     "tags": lambda tags: " || ".join(tags) if tags is not None else "*",
 }

@@ -59,10 +59,17 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
+class Callbacks:
+    """The hosts that messages may have called by their `callback_url`, in lower case."""
+
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, float, bool, str, list,
-    Retry or Destination. A number is from `least` to `most`; a text has `most` characters at most or is one of
-    `choices`; a list has `most` texts. `nullable`: null in a request takes the setting away. `label` is in the
+    Retry, Destination or Callbacks. A number is from `least` to `most`; a text has `most` characters at most or is one
+    of `choices`; a list has `most` texts. `nullable`: null in a request takes the setting away. `label` is in the
     console (empty: no plain field of its form), `help` and `usual` (the default in words) are in the docs."""
 
     field: str
@@ -338,4 +345,10 @@ class GroupSettings:
         None,
         label="Destination of successes",
         help="as `on_dead`, for each message that ends as SUCCESS; each acknowledgement then costs more",
+    )
+    callbacks: Callbacks | None = setting(
+        None,
+        label="Hosts of callbacks",
+        help="the hosts, 16 at most, to which messages may be sent by their own "
+        "[`callback_url`](howto/delay.md#a-url-for-each-job) instead of to the group's consumers",
     )

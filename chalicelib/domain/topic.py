@@ -23,6 +23,8 @@ from .times import DAY_MS
 
 _ID_CHARS = 128
 _FORMER_INSTANCES = 8
+CALLBACKS = "callbacks"
+"""Who claims what is sent to `callback_url`s, where no push consumer owns a shard: its uid and name."""
 IAM = "iam:"
 """The beginning of a caller's id without a token."""
 EARLIEST = "earliest"
@@ -106,13 +108,15 @@ class Topic(TopicSettings):
 
 @dataclass(frozen=True, slots=True)
 class Group(GroupSettings):
-    """A consumer group with its settings. `paused_until_ms`: no messages are handed out before this time."""
+    """A consumer group with its settings. `paused_until_ms`: no messages are handed out before this time. Of
+    `secrets` come those that sign callbacks (`host_secret`)."""
 
     topic: str
     name: str
     uid: str
     created_ms: int
     paused_until_ms: int = 0
+    secrets: tuple[Secret, ...] = ()
     version: int = 0
 
     @property
@@ -132,6 +136,11 @@ class Group(GroupSettings):
     def keeps_answers(self, topic: Topic) -> bool:
         """Are subscribers' answers kept? They may quote what the topic hides."""
         return not topic.redact if self.keep_answers is None else self.keep_answers
+
+    @property
+    def callback_hosts(self) -> tuple[str, ...]:
+        """The hosts that its messages may have called."""
+        return self.callbacks.hosts if self.callbacks else ()
 
     def wants(self, draft: Draft) -> bool:
         """Does the message pass its filter, and is it not for another group alone?"""
@@ -228,6 +237,11 @@ class Consumer:
     def overlap_until_ms(self, now_ms: int) -> int | None:
         """Until when the secret before the last rotation also signs; None: only the present one signs."""
         return max((s.until_ms for s in self.secrets if s.until_ms and s.until_ms > now_ms), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Callback(Consumer):
+    """A host that is called for messages with a `callback_url`, or who claims them. It is not stored."""
 
 
 @dataclass(frozen=True, slots=True)

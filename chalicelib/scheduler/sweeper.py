@@ -246,4 +246,4 @@ class _Tails:
 def _owners(group: Group, push_consumers: Sequence[Consumer]) -> Sequence[str]:
     if POLICIES[group.mode].per_consumer:
         return [c.uid for c in push_consumers]
-    return [""] if push_consumers else []
+    return [""] if push_consumers or group.callbacks else []

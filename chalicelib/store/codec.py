@@ -84,6 +84,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     sent_ms: int | None = _as("v")
     job: str | None = _as("jb")
     redact: tuple[str, ...] = _as("rp", ())
+    callback_url: str | None = _as("cu")
 
 
 _SAME = Wire.__struct_fields__[6:]

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
-from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct, field
 
@@ -32,6 +31,7 @@ from ..fields import (
     one_of,
     shown,
     taken,
+    without_path,
 )
 from ..http import invalid
 from ..lists import Page, page
@@ -329,12 +329,6 @@ def masked(member: MemberView) -> MemberView:
     if "url" not in member:
         return member
     return {**member, "url": without_path(member["url"])}
-
-
-def without_path(url: str) -> str:
-    """A URL without what may be a secret: its path, its query, its user."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"
 
 
 def _consumer_view(consumer: Consumer, now_ms: int) -> ConsumerView:

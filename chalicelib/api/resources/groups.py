@@ -5,17 +5,18 @@ from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from msgspec import Meta, Struct
 
+from ...delivery.webhooks import format_secret
 from ...domain import attention
 from ...domain import limits as lim
 from ...domain.errors import Forbidden, NotFound, Refused
 from ...domain.meter import Bucket, GroupBucket, Window
 from ...domain.ranges import total
-from ...domain.settings import Destination
+from ...domain.settings import Callbacks, Destination
 from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, Where
 from ...modes import POLICIES
 from .. import lists, parse, settings
 from ..calls import ADMIN, ANY, GROUP, PAGED, TOPIC, Context, Response, call
-from ..fields import Count, Name, NoBody, Time, at, one_of, shown, taken
+from ..fields import Count, Name, NoBody, RotateBody, Time, at, one_of, shown, taken
 from ..http import invalid
 from ..lists import Page, page
 from ..settings import GroupBody, GroupView, group_view
@@ -39,6 +40,18 @@ class PauseBody(Struct, forbid_unknown_fields=True):
     """When a pause ends by itself; without `until`, the group is paused until it is resumed."""
 
     until: Time | None = None
+
+
+class StoredGroup(GroupView):
+    """A group's settings; where `callbacks` were given, the secret that signs callbacks to each host."""
+
+    callback_secrets: NotRequired[dict[str, str]]
+
+
+class CallbackSecrets(TypedDict):
+    """The new secret that signs callbacks to each host."""
+
+    callback_secrets: dict[str, str]
 
 
 class GroupStates(TypedDict):
@@ -147,7 +160,7 @@ class GroupRatesView(TypedDict):
 
 
 @call("PUT", GROUP, scopes=ADMIN, body=GroupBody, statuses=(200, 201))
-def put_group(context: Context) -> Response[GroupView]:
+def put_group(context: Context) -> Response[StoredGroup]:
     """Create a group, or change the settings that are given."""
     topic, name = context.topic(consistent=True), context.params["group"]
     fields = settings.given(context.body)
@@ -159,13 +172,35 @@ def put_group(context: Context) -> Response[GroupView]:
         if to := fields.get(name_of):
             target = destination(context, to.topic, name_of, topic)
             fields[name_of] = Destination(target.name, target.uid, to.include_body)
+    if to := fields.get("callbacks"):
+        fields["callbacks"] = Callbacks(tuple(dict.fromkeys(to.hosts)))
+        context.deps.registry.will_be_called(topic)
     group, is_new = context.deps.admin.put_group(topic, name, fields, settings.new_retry(fields))
     if is_new:
         context.deps.signing_keys.present()  # the first use makes it, and `receive` may not
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
-    return Response(group_view(topic, group, context.now_ms), 201 if is_new else 200)
+    body: StoredGroup = {**group_view(topic, group, context.now_ms)}
+    if fields.get("callbacks"):
+        context.deps.waker.wake_after_resumption(topic, group)
+        body["callback_secrets"] = _callback_secrets(context, topic, group)
+    return Response(body, 201 if is_new else 200)
+
+
+def _callback_secrets(context: Context, topic: Topic, group: Group) -> dict[str, str]:
+    of = context.deps.secret_cipher.host_secrets
+    secrets = {host: of(topic, group, host, context.now_ms)[0] for host in group.callback_hosts}
+    return {host: format_secret(bytes.fromhex(secret.hex)) for host, secret in secrets.items()}
+
+
+@call("POST", f"{GROUP}/rotate-secret", scopes=ADMIN, body=RotateBody)
+def rotate_callback_secrets(context: Context) -> Response[CallbackSecrets]:
+    """Sign callbacks with new secrets; the old ones sign, too, for `overlap_seconds` (a day)."""
+    topic = context.topic(consistent=True)
+    overlap_ms = context.body.overlap_seconds * 1000
+    group = context.deps.admin.rotate_callback_secret(topic, context.params["group"], overlap_ms)
+    return Response({"callback_secrets": _callback_secrets(context, topic, group)})
 
 
 def destination(context: Context, name: str, setting: str, own: Topic | None = None) -> Topic:

@@ -239,17 +239,18 @@ def _view(context: Context, schedule: Schedule) -> ScheduleView:
 
 def _shown_draft(context: Context, schedule: Schedule) -> Draft:
     """The message as people see it: of a topic that is gone, as it is."""
+    draft = context.shown_urls(schedule.draft)
     with suppress(NotFound):
         if hidden := context.deps.catalog.topic(schedule.topic).redact:
-            return replace(schedule.draft, body=redact.masked(schedule.draft, hidden), is_json=True)
-    return schedule.draft
+            return replace(draft, body=redact.masked(draft, hidden), is_json=True)
+    return draft
 
 
 def _message(draft: Draft) -> dict[str, Any]:
     """The message as it was given: the fields that say something."""
     body = body_fields(draft)
     retry = some(taken(draft, "max_attempts", "ladder", "jitter", "steps_from"))
-    fields = taken(draft, "tag", "ordering_key", "shard") | {
+    fields = taken(draft, "tag", "ordering_key", "shard", "callback_url") | {
         "content_type": draft.content_type if "body_base64" in body else None,
         "keys": draft.keys or None,
         "headers": draft.headers or None,

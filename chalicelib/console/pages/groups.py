@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...api import parse
-from ...api.resources.consumers import without_path
+from ...api.fields import without_path
 from ...domain import breaker, ladder
 from ...domain.assignment import EVERYONE, Assignment, is_online
 from ...domain.errors import HeadraceError

@@ -79,7 +79,8 @@ class Assignments:
         if assignment.strategy == EVERYONE:
             return Team(list(active), pushed_to)
         by_uid = {c.uid: c for c in consumers}
-        uids = [c.uid for c in pushed_to]
+        # Those whose circuits are open leave the shards to callbacks meanwhile.
+        uids = [] if group.callbacks else [c.uid for c in pushed_to]
         owner_uids = assignment.owners or deal(assignment.strategy, uids, topic.shards)
         owners = [by_uid.get(uid) for uid in owner_uids]
         return Team(owners, [c for c in pushed_to if c.uid in assignment.members] or pushed_to)
@@ -101,8 +102,7 @@ class Assignments:
         """A consumer's name, rank and total, for traces; an empty name for a caller that is not registered."""
         if not uid:
             return "", None, 0
-        consumers = self._catalog.consumers(topic, group)
-        name = next((c.name for c in consumers if c.uid == uid), "")
+        name = self._catalog.consumer_names(topic, group).get(uid, "")
         assignment = self.current(topic, group)
         return name, assignment.rank(uid), len(assignment.members)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...domain.errors import ChangedMeanwhile, Refused, unavailable
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
-from ...domain.signing import KeyRing, Secret, opened, rotated, sealed, sign, verified
+from ...domain.signing import KeyRing, Secret, host_secret, opened, rotated, sealed, sign, verified
 from ...domain.times import MINUTE_MS
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Cipher, Clock, Random
@@ -38,6 +38,11 @@ def header_context_of(topic: Topic, group: Group, consumer: str, url: str) -> En
     another URL."""
     context = encryption_context_of(topic, group, consumer)
     return {**context, "row": f"{context['row']}/headers/{hashlib.sha256(url.encode()).hexdigest()}"}
+
+
+def callback_context_of(topic: Topic, group: Group) -> EncryptionContext:
+    """The encryption context of the secret that signs a group's callbacks."""
+    return {"secret": "callback", "row": f"{topic.uid}/{group.uid}/callbacks"}
 
 
 class SecretCipher:
@@ -84,6 +89,13 @@ class SecretCipher:
         context_of_headers = header_context_of(topic, group, consumer.name, consumer.target)
         headers = (Secret(self.decrypted(each, context_of_headers).hex()) for each in consumer.headers)
         return replace(consumer, secrets=tuple(secrets), headers=tuple(headers))
+
+    def host_secrets(self, topic: Topic, group: Group, host: str, now_ms: int) -> tuple[Secret, ...]:
+        """The valid secrets of callbacks to a host, the present one first. Raises Unavailable."""
+        context = callback_context_of(topic, group)
+        live = [secret for secret in group.secrets if secret.is_live(now_ms)]
+        keys = [(host_secret(self.decrypted(each, context), host), each.until_ms) for each in live]
+        return tuple(Secret(key.hex(), until_ms) for key, until_ms in keys)
 
 
 def _fingerprint(secret: bytes, context: EncryptionContext) -> str:

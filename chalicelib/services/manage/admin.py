@@ -18,6 +18,8 @@ from ..core.attempt_log import AttemptLog
 from ..core.catalog import CACHE_MS, Catalog
 from ..core.cursor_store import CursorStore
 from ..core.positions import Places, Positions, all_keys
+from ..core.secrets import SecretCipher, callback_context_of
+from .new_secret import NewSecret
 
 if TYPE_CHECKING:
     from ...store import Control, Marks, Records
@@ -42,6 +44,7 @@ class Admin:
     records: Records
     marks: Marks
     attempt_log: AttemptLog
+    secret_cipher: SecretCipher
     clock: Clock
     random: Random
 
@@ -148,11 +151,34 @@ class Admin:
                 new = replace(old, **{k: v for k, v in settings.items() if k != "begin"})
                 if new.mode != old.mode:
                     raise Conflict("MODE_FIXED", f"Group {name!r} is {old.mode}; a group's mode is for life.")
+            if new.callbacks and POLICIES[new.mode].per_consumer:
+                text = "A broadcast has no callbacks: each of its consumers gets every message."
+                raise Refused("WRONG_MODE", text)
+            if new.callbacks and not new.secrets:
+                new = self._new_secret(topic, new)(new)
             if new.metrics != bool(old and old.metrics):
                 self._meter(new)
             if self._store_group(topic, new, old):
                 return new, old is None
         raise _group_is_busy()
+
+    def rotate_callback_secret(self, topic: Topic, name: str, overlap_ms: int) -> Group:
+        """Make a new secret for the group's callbacks; the one before signs, too, until the overlap ends. Raises
+        Refused."""
+        rotate: NewSecret | None = None
+        for _ in range(_TRIES):
+            old = self.catalog.group(topic, name, consistent=True)
+            if not old.callbacks:
+                raise Refused("NO_SECRET", f"Group {name!r} has no `callbacks`: nothing is signed for it.")
+            rotate = rotate or self._new_secret(topic, old, overlap_ms)
+            new = rotate(old)
+            if self._store_group(topic, new, old):
+                return new
+        raise _group_is_busy()
+
+    def _new_secret(self, topic: Topic, group: Group, overlap_ms: int = 0) -> NewSecret:
+        context, now_ms = callback_context_of(topic, group), self.clock.now_ms()
+        return NewSecret(self.secret_cipher, context, self.random.secret(), now_ms, overlap_ms)
 
     def _meter(self, group: Group) -> None:
         """Have a group measured each minute for its metrics, or no more. Raises Refused: too many are."""

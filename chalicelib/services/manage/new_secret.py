@@ -1,24 +1,26 @@
-"""Gives a subscriber a new signing secret."""
+"""Gives a subscriber, or a group's callbacks, a new signing secret."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
+from typing import TypeVar
 
 from ...domain.errors import Refused
 from ...domain.limits import MAX_OVERLAPPING_SECRETS, ROTATION_OVERLAP
 from ...domain.signing import Secret, rotated
-from ...domain.topic import Consumer
+from ...domain.topic import Consumer, Group
 from ..core.secrets import EncryptionContext, SecretCipher
 
+T = TypeVar("T", Consumer, Group)
 OVERLAP_MS = ROTATION_OVERLAP // timedelta(milliseconds=1)
 
 
 @dataclass(eq=False)
 class NewSecret:
-    """Makes a secret the consumer's present one. Earlier ones end after the overlap, or at their own end. Raises
-    Refused if too many would sign at once. Repeating it encrypts the secret only once."""
+    """Makes a secret the present one of a consumer or group. Earlier ones end after the overlap, or at their own end.
+    Raises Refused if too many would sign at once. Repeating it encrypts the secret only once."""
 
     secret_cipher: SecretCipher
     context: EncryptionContext
@@ -26,19 +28,19 @@ class NewSecret:
     now_ms: int
     overlap_ms: int = OVERLAP_MS
 
-    def __call__(self, consumer: Consumer) -> Consumer:
-        if self.signs(consumer):
-            return consumer
-        others = [old for old in consumer.secrets if not self._is_it(old)]
+    def __call__(self, row: T) -> T:
+        if self.signs(row):
+            return row
+        others = [old for old in row.secrets if not self._is_it(old)]
         secrets = rotated(others, self._encrypted, self.now_ms, self.now_ms + self.overlap_ms)
         if len(secrets) > MAX_OVERLAPPING_SECRETS + 1:
             text = "This secret was rotated too often: wait until the first of them ends."
             raise Refused("TOO_MANY_SECRETS", text)
-        return replace(consumer, secrets=secrets)
+        return replace(row, secrets=secrets)
 
-    def signs(self, consumer: Consumer) -> bool:
-        """Is it the consumer's present secret?"""
-        return any(self._is_it(secret) for secret in consumer.secrets[:1])
+    def signs(self, row: Consumer | Group) -> bool:
+        """Is it the present secret?"""
+        return any(self._is_it(secret) for secret in row.secrets[:1])
 
     def _is_it(self, row: Secret) -> bool:
         return self.secret_cipher.is_of(row, self.secret, self.context)

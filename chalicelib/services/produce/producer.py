@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...domain import ids, redact
 from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Promotable, Successor
 from ...domain.blob_expiry import body_name
-from ...domain.errors import HeadraceError
+from ...domain.errors import HeadraceError, Refused
 from ...domain.limits import BLOB_THRESHOLD_BYTES
 from ...domain.message import Draft, Message
 from ...domain.request import Request
@@ -21,6 +21,7 @@ from ...domain.topic import Topic
 from ...ports.world import Blobs, Clock, Random
 from ..core.bodies import with_body
 from ..core.budgets import Budgets
+from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
 from ..core.rate_limiter import RateLimits
 from ..core.tails import Tails
@@ -53,6 +54,7 @@ class Producer:
     `mark` is called before an append, to note that the topic has something to deliver."""
 
     log: Log
+    catalog: Catalog
     tails: Tails
     timers: Timers
     keys: Keys
@@ -92,7 +94,7 @@ class Producer:
         limit, it is stored as a dead letter for every group, where the topic wants that. A fault below turns the drafts
         it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
-        outcomes: Outcomes = [refusal(topic, d) for d in drafts]
+        outcomes: Outcomes = [self.refusal(topic, draft) for draft in drafts]
         judge = partial(judged, first_use=first_use, request=request)
         if request:
             drafts = named(drafts, request)
@@ -123,6 +125,17 @@ class Producer:
         self.counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in results))
         return results
 
+    def refusal(self, topic: Topic, draft: Draft) -> HeadraceError | None:
+        """Why this message cannot be produced to the topic; None: it can."""
+        host = draft.callback_host
+        if host and not self.catalog.allows_callback(topic, host, consistent=True):
+            return Refused(
+                "CALLBACK_REFUSED",
+                f"callback_url: no group of topic {topic.name!r} allows calls to {host!r}. An admin adds the host to a "
+                "group's `callbacks`.",
+            )
+        return refusal(topic, draft)
+
     def _limit(
         self, topic: Topic, drafts: Sequence[Draft], request: Request | None, outcomes: Outcomes
     ) -> Sequence[Draft]:
@@ -142,7 +155,7 @@ class Producer:
     def admit(self, topic: Topic, draft: Draft) -> Draft:
         """Count a message that is about to be prepared (in a transaction) like one that is produced. Returns it,
         perhaps as a dead letter. Raises TooMany, or why the topic does not take it."""
-        outcomes: Outcomes = [refusal(topic, draft)]
+        outcomes: Outcomes = [self.refusal(topic, draft)]
         (draft,) = self._limit(topic, [draft], None, outcomes)
         if isinstance(outcomes[0], HeadraceError):
             raise outcomes[0]

@@ -8,14 +8,14 @@ from __future__ import annotations
 import queue
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 from ...domain.call_result import Attempt, CallResult, PushBatch, Verdict
 from ...domain.errors import Unavailable
 from ...domain.message import Message
-from ...domain.topic import Consumer
+from ...domain.topic import Callback, Consumer, Group, Topic
 from ..consume.claimant import ClaimedMessage
 from ..core.bodies import with_bodies
 from .run_time import MARGIN_SECONDS, RunTime
@@ -61,14 +61,20 @@ class Calls:
         self, pool: Executor, sources: Sources, claimant: Consumer, messages: Sequence[ClaimedMessage]
     ) -> None:
         """Send the messages that `claimant` was granted, each in its call or together, as the group says."""
-        by_consumer: dict[str, tuple[Consumer, list[ClaimedMessage]]] = {}
+        by_consumer: dict[tuple[str, str], tuple[Consumer, list[ClaimedMessage]]] = {}
         for claimed_message in messages:
             consumer = sources.target(claimant, claimed_message)
-            by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(claimed_message)
+            key = consumer.uid, consumer.target
+            by_consumer.setdefault(key, (consumer, []))[1].append(claimed_message)
         for consumer, claimed_messages in by_consumer.values():
             seconds = self.time.attempt_seconds(sources, consumer)
             for batch in in_batches(sources.group, consumer, claimed_messages):
+                pause_ms = self.capacity.pause_ms(sources, consumer)
                 self.capacity.count(consumer, batch, +1)
+                if pause_ms is not None:
+                    held = CallResult(Verdict.NOT_ATTEMPTED, retry_after_ms=pause_ms)
+                    self._events.put(EndedCall(consumer, batch, (held,) * len(batch)))
+                    continue
                 future = pool.submit(self._send, sources, consumer, batch, seconds)
                 future.add_done_callback(partial(self._note_end, consumer, batch))
 
@@ -116,12 +122,13 @@ class Calls:
     ) -> tuple[CallResult, ...]:
         group = sources.group
         try:
-            consumer = self.context.secret_cipher.with_plain_secrets(
-                sources.topic, group, consumer, self.context.clock.now_ms()
-            )
+            consumer = self._with_secrets(sources.topic, group, consumer)
         except Unavailable as error:
             not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_NO_SECRET_PAUSE_MS)
             return (not_attempted,) * len(claimed_messages)
+        if isinstance(consumer, Callback) and consumer.name not in group.callback_hosts:
+            why = f"callback_url: no group allows calls to {consumer.name!r} any more"
+            return (CallResult(Verdict.REFUSED, why),) * len(claimed_messages)
         contents = with_bodies(
             self.context.blobs, self.context.clock, [each.message for each in claimed_messages]
         )
@@ -137,3 +144,10 @@ class Calls:
         push_batch = PushBatch(group.topic, group.name, group.payload, attempts, sources.topic.max_body_bytes)
         results = iter(self.context.sender.send(consumer, push_batch, seconds) if attempts else ())
         return tuple(each if isinstance(each, CallResult) else next(results) for each in contents)
+
+    def _with_secrets(self, topic: Topic, group: Group, consumer: Consumer) -> Consumer:
+        """The consumer with what a request to it is signed with. Raises Unavailable."""
+        cipher, now_ms = self.context.secret_cipher, self.context.clock.now_ms()
+        if isinstance(consumer, Callback):
+            return replace(consumer, secrets=cipher.host_secrets(topic, group, consumer.name, now_ms))
+        return cipher.with_plain_secrets(topic, group, consumer, now_ms)

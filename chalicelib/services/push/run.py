@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import NotFound, Unavailable, unavailable
 from ...domain.message import traceparent
 from ...domain.timer import Timer, wake_up
-from ...domain.topic import Consumer, Group, Topic, cursor_key, lane_of
+from ...domain.topic import Callback, Consumer, Group, Topic, cursor_key, lane_of
 from ..consume.claimant import ClaimedMessage
 from ..consume.decision import SettleDecision, decision_after
 from ..core.wake import DispatchTask, News, as_pushed, workers_of
@@ -129,7 +130,9 @@ class DispatchRun:
     def _sources(self, topic: Topic, group: Group) -> Sources:
         """The sources that the run was woken for; all, if another run may have left it its own."""
         partitions = () if self._capacity.was_crowded else self._partitions
-        return Sources(topic, group, self.task, self._context.teams(topic, group), partitions)
+        is_elsewhere = partial(self._context.catalog.allows_callback, topic)
+        team = self._context.teams(topic, group)
+        return Sources(topic, group, self.task, team, partitions, is_elsewhere)
 
     def _launch(self, pool: Executor) -> bool:
         """Send the messages that may be sent now. Returns whether to go on: some are in flight, or may be behind those
@@ -222,7 +225,8 @@ class DispatchRun:
                 continue
             decision = decision_after(topic, group, claimed_message, result, now_ms, is_split=is_split)
             answer = result.answer if group.keeps_answers(topic) else None
-            yield claimed_message, replace(decision, answer=answer)
+            called = call.consumer.name if isinstance(call.consumer, Callback) else ""
+            yield claimed_message, replace(decision, answer=answer, called=called)
 
 
 _TROUBLES = 100

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain.assignment import Team
 from ...domain.limits import MAX_BYTES_UNDER_WAY, MAX_CALLS
+from ...domain.message import Draft
 from ...domain.push_limit import Claimed, guaranteed_of, in_flight_of
-from ...domain.topic import Consumer, Group, Topic, lane_of
+from ...domain.topic import CALLBACKS, Callback, Consumer, ConsumerKind, Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claim import Claimer
@@ -62,15 +63,28 @@ class SourceLimits(NamedTuple):
     guaranteed_part: int
 
 
+def callback(group: Group, host: str, url: str = "") -> Callback:
+    """A host as the consumer that gets a message at this URL. CALLBACKS stands for all hosts."""
+    uid = host if host == CALLBACKS else f"{group.uid}@{host}"
+    return Callback(group.topic, group.name, host, uid, group.created_ms, 0, ConsumerKind.URL, target=url)
+
+
 class Sources:
     """The shards and the retry lane of one task: which consumers may have their messages, and how many may be in
     flight."""
 
     def __init__(
-        self, topic: Topic, group: Group, task: DispatchTask, team: Team, partitions: Collection[str] = ()
+        self,
+        topic: Topic,
+        group: Group,
+        task: DispatchTask,
+        team: Team,
+        partitions: Collection[str] = (),
+        is_elsewhere: Callable[[str], bool] = lambda host: False,
     ) -> None:
         """`partitions`: only these shards, or the lane, by their partition keys, whichever worker has them by now;
-        none: all of the task. `keys` are those of all its sources."""
+        none: all of the task. `keys` are those of all its sources. `is_elsewhere`: does another group allow callbacks
+        to this host?"""
         self.topic = topic
         self.group = group
         self.most = group.max_in_flight
@@ -91,8 +105,12 @@ class Sources:
         owners = team.owners
         if task.consumer_uid:
             owners = [next((c for c in owners if c and c.uid == task.consumer_uid), None)] * topic.shards
-        self._owners = [c if c and c.is_called else None for c in owners]
         policy = POLICIES[group.mode]
+        # It claims where no push consumer does.
+        self.callbacks = callback(group, CALLBACKS) if group.callbacks and not policy.per_consumer else None
+        self._is_elsewhere = is_elsewhere
+        owners = [*owners, *[None] * (topic.shards - len(owners))]
+        self._owners = [c if c and c.is_called else self.callbacks for c in owners]
         self._is_shared = not policy.per_consumer and not policy.holds_back
         self._team = tuple(team.called)
 
@@ -129,22 +147,35 @@ class Sources:
     def consumers_of(self, shard: int | None) -> Sequence[Consumer]:
         """The consumers that claim from a source: in QUEUE all push consumers, which share its messages; else the owner
         of the shard."""
-        owner = next((c for c in self._owners if c), None) if shard is None else self._owner_of(shard)
+        called = (c for c in self._owners if c and c is not self.callbacks)
+        owner = next(called, self.callbacks) if shard is None else self._owner_of(shard)
         if owner is None:
             return ()
-        return self._team if self._is_shared else (owner,)
+        return self._team if self._is_shared and owner is not self.callbacks else (owner,)
 
     def called_consumers(self) -> set[Consumer]:
         """All consumers that may get messages."""
-        return set(self._team if self._is_shared else filter(None, self._owners))
+        return {*(self._team if self._is_shared else self._owners), self.callbacks} - {None}
 
     def called_for(self, shard: int | None, claimant: Consumer) -> set[Consumer]:
         """The consumers that may get the messages claimed by `claimant`."""
-        return self.called_consumers() if shard is None and not self._is_shared else {claimant}
+        if shard is None and not self._is_shared:
+            return self.called_consumers()
+        return {claimant, self.callbacks or claimant}
 
     def target(self, claimant: Consumer, claimed_message: ClaimedMessage) -> Consumer:
-        """The consumer that gets a granted message: its claimant or, in an ordered mode, the owner of its shard."""
+        """The consumer that gets a granted message: the host of its `callback_url`, its claimant or, in an ordered
+        mode, the owner of its shard."""
+        draft = claimed_message.message.draft
+        if self.has_callback(draft):
+            return callback(self.group, draft.callback_host or "", draft.callback_url or "")
         return claimant if self._is_shared else self._owner_of(claimed_message.message.shard) or claimant
+
+    def has_callback(self, draft: Draft) -> bool:
+        """Is it sent to its `callback_url`? One that only another group allows is not; one that no group allows any
+        more is, to become a dead letter."""
+        host = draft.callback_host if self.callbacks else None
+        return bool(host) and (host in self.group.callback_hosts or not self._is_elsewhere(host or ""))
 
     def _owner_of(self, shard: int) -> Consumer | None:
         return self._owners[shard] if shard < len(self._owners) else None
@@ -197,6 +228,16 @@ class Capacity:
         """Note when consumers with an open circuit may be tried: they own no shards, so a run must start then."""
         consumers = self._context.catalog.consumers(topic, group)
         self.circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
+
+    def pause_ms(self, sources: Sources, consumer: Consumer) -> int | None:
+        """How long a callback's host is to be left alone, by its circuit; None: it may be called. Whoever else is
+        called was asked before the claim (`room`)."""
+        health = self._context.subscriber_health
+        under_way = self._by_consumer[consumer.uid]
+        is_host = isinstance(consumer, Callback) and consumer.name in sources.group.callback_hosts
+        if not is_host or under_way < health.allowance(consumer, sources.most):
+            return None
+        return health.open_ms(consumer)
 
     def read_other_runs(self, sources: Sources, new_leases: Counter[str] | None = None) -> int:
         """Read the group's cursors to learn what its other runs have in flight. Returns how many slots of the group are
