@@ -19,7 +19,7 @@ from ..api.parse import whole_number
 from ..domain import strict_json
 from ..domain.errors import Malformed
 from ..domain.ladder import Retry
-from ..domain.settings import Destination, GroupSettings, Setting, TopicSettings, rows_of
+from ..domain.settings import Callbacks, Destination, GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Topic
 from . import actions
 from .actions import Action
@@ -218,6 +218,7 @@ _READ: Mapping[type, Callable[[Fields, str], Any]] = {
     bool: lambda fields, name: fields[name] == "true",
     list: lambda fields, name: fields[name].split(),
     Destination: _destination,
+    Callbacks: lambda fields, name: {"hosts": _words(fields, name)},
 }
 
 
@@ -244,7 +245,7 @@ def _seek(name: str, fields: Fields) -> Action:
 
 def _produce(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = {"body": _json(fields, "body")}
-    body |= _given_texts(fields, "tag", "ordering_key", "dedup_id", "dedup_until", "deliver_at")
+    body |= _given_texts(fields, "tag", "ordering_key", "dedup_id", "dedup_until", "deliver_at", "callback_url")
     body |= _numbers(fields, "delay_seconds", "expires_in_seconds", "shard")
     if keys := [key.strip() for key in fields.get("keys", "").split(",") if key.strip()]:
         body["keys"] = keys
@@ -376,6 +377,7 @@ _FORMS: Mapping[str, Callable[[str, Fields], Action]] = {
     "put_consumer": _put_consumer,
     "delete_consumer": _plain(*_CONSUMER),
     "rotate_secret": _simple(*_CONSUMER, numbers=("overlap_seconds",)),
+    "rotate_callback_secrets": _simple("topic", "group"),
     "commit": _simple("id"),
     "roll_back": _simple("id"),
     "create_token": _create_token,
@@ -421,6 +423,7 @@ def _as_fields(settings: Any, *names: str) -> dict[str, str]:
 def _as_field(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    value = value.hosts if isinstance(value, Callbacks) else value
     return " ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
 
 

@@ -121,7 +121,7 @@ def group_settings(visit: Visit) -> Shown:
         "group": group,
         "rows": forms.GROUP_ROWS,
         "fields": forms.group_fields(group),
-        "usual": {"filter": "*", "on_dead": "", "on_success": "", **forms.topic_fields(topic)},
+        "usual": {"filter": "*", "on_dead": "", "on_success": "", "callbacks": "", **forms.topic_fields(topic)},
         "to": to,
         "consumer": consumer,
         "names": sorted(uids) if POLICIES[group.mode].per_consumer else (),

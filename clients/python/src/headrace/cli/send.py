@@ -38,6 +38,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, str] | None = None
     dedup_id: str | None = None
     dedup_until: DedupUntil | None = None
+    callback_url: str | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -70,6 +71,9 @@ def send(
         str | None, typer.Option(help="A message sent twice with this id is stored once.")
     ] = None,
     dedup_until: _Until = None,
+    callback_url: Annotated[
+        str | None, typer.Option(help="Where to send it, in groups whose callbacks allow the host.")
+    ] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     content_type: Annotated[str | None, typer.Option(help="With --raw (text/plain).")] = None,
 ) -> None:
@@ -88,6 +92,7 @@ def send(
         "deliver_at": at,
         "dedup_id": dedup_id,
         "dedup_until": dedup_until,
+        "callback_url": callback_url,
         "headers": headers_of(header),
         "content_type": (content_type or "text/plain; charset=utf-8") if raw else None,
     }

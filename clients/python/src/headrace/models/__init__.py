@@ -44,7 +44,16 @@ from .service import (
     SignInLink,
     Token,
 )
-from .settings import Destination, DestinationFields, GroupFields, RetryFields, RetryPolicy, TopicFields
+from .settings import (
+    Callbacks,
+    CallbacksFields,
+    Destination,
+    DestinationFields,
+    GroupFields,
+    RetryFields,
+    RetryPolicy,
+    TopicFields,
+)
 from .topics import (
     AsOf,
     Assignment,
@@ -88,6 +97,8 @@ __all__ = [
     "Content",
     "DeadLetter",
     "Delivery",
+    "Callbacks",
+    "CallbacksFields",
     "Destination",
     "DestinationFields",
     "Due",
