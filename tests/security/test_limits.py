@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import json
+import ssl
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 import app
+from chalicelib.delivery.functions import LocalFunctions
+from chalicelib.delivery.sender import Sender
+from chalicelib.domain.call_result import Attempt, PushBatch
+from chalicelib.domain.signing import Secret
+from chalicelib.services.push.sources import callback
 from infra.package import describe
 from infra.stages import read
+from tests.functional.delivery.receivers import http_receiver, public_egress_to
+from tests.support import factories as make
 from tests.support.browser import Browser
 from tests.support.day import World, a_world
-from tests.support.http import Client, Reply
+from tests.support.http import Client, Reply, ShiftingClock
 from tests.support.roles import Guard
 
 LIMIT = 10
+TOPIC = make.topic()
 
 
 @pytest.fixture(scope="module")
@@ -162,3 +176,42 @@ def test_each_call_without_a_token_has_a_bound_of_its_own(tmp_path: Path) -> Non
     }
     assert bounded_calls == anonymous
     assert {("GET", "/~1v1~1health"), ("POST", "/~1console~1sign-in")} <= bounded_calls
+
+
+def test_a_flood_of_callbacks_asks_a_host_once_and_its_paths_decide_nothing() -> None:
+    authority, tls = trustme.CA(), ssl.create_default_context()
+    authority.configure_trust(tls)
+    seconds, clock = [0.0], ShiftingClock()
+    group = make.group(TOPIC)
+    with http_receiver() as host, closing(public_egress_to(host, tls)) as egress:
+        host.secure(authority.issue_cert("api.example.com"))
+        sender = Sender(
+            egress=egress,
+            functions=LocalFunctions(None),
+            clock=clock,
+            real_clock=clock,
+            monotonic=lambda: time.monotonic() + seconds[0],
+            origin="queue.example.com",
+        )
+
+        def flood(later: float) -> tuple[set[str], list[str]]:
+            """What became of 24 messages at once, each for a path of its own, and which paths were asked."""
+            seconds[0] += later
+            host.seen.clear()
+            urls = [f"https://api.example.com/{n}" for n in range(24)]
+            batch = PushBatch(TOPIC.name, group.name, "binary", (Attempt(make.message(), 1),))
+            of_host = [callback(group, "api.example.com", url) for url in urls]
+            signed = [replace(each, secrets=(Secret("ab" * 32),)) for each in of_host]
+            with ThreadPoolExecutor(8) as pool:
+                results = list(pool.map(lambda each: sender.send(each, batch, 30)[0], signed))
+            asked = [request.path for request in host.seen if request.method == "OPTIONS"]
+            return {result.verdict for result in results}, asked
+
+        assert flood(0) == ({"FAILED"}, ["/"])
+        assert flood(299) == ({"FAILED"}, [])
+        host.headers["WebHook-Allowed-Origin"] = "*"
+        assert flood(2) == ({"DONE"}, ["/"])
+        assert flood(3500) == ({"DONE"}, [])
+        assert flood(101) == ({"DONE"}, ["/"])
+        host.status = 410
+        assert flood(0) == ({"REFUSED"}, []), "and does not stop the host"
