@@ -20,6 +20,7 @@ Name = Annotated[str, Meta(pattern=NAME)]
 TEXT = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*\Z"  # no control characters, not blank
 Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS, pattern=TEXT)]
 HOST = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z"  # in lower case, without a port
+Host = Annotated[str, Meta(max_length=253, pattern=HOST)]
 TAG = r"^[^|\s\x00-\x1f\x7f-\x9f]+\Z"
 Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=TAG)]
 HEADER_NAME = rf"^[A-Za-z0-9!#$%&'*+.^_`~-]{{1,{lim.MAX_HEADER_NAME_CHARS}}}\Z"

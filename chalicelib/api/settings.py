@@ -11,7 +11,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..domain import ladder
 from ..domain import limits as lim
-from ..domain.limits import MAX_FILTER_TAGS, MAX_TAG_CHARS
 from ..domain.settings import (
     DEFAULT_RETRY,
     Callbacks,
@@ -22,7 +21,7 @@ from ..domain.settings import (
     rows_of,
 )
 from ..domain.topic import Group, Topic
-from .fields import HOST, TAG, Count, Name, Pointer, Step, Time, at, at_or_none, one_of, shown, taken
+from .fields import TAG, Count, Host, Name, Pointer, Step, Time, at, at_or_none, one_of, shown, taken
 from .http import invalid
 
 
@@ -59,10 +58,7 @@ class DestinationView(TypedDict):
 class CallbacksBody(Struct, forbid_unknown_fields=True):
     """The hosts, in lower case, that a message's `callback_url` may name."""
 
-    hosts: Annotated[
-        list[Annotated[str, Meta(max_length=253, pattern=HOST)]],
-        Meta(min_length=1, max_length=lim.MAX_CALLBACK_HOSTS),
-    ]
+    hosts: Annotated[list[Host], Meta(min_length=1, max_length=lim.MAX_CALLBACK_HOSTS)]
 
 
 class CallbacksView(TypedDict):
@@ -214,13 +210,13 @@ def tags(text: str | None) -> tuple[str, ...] | None:
     parts = tuple(dict.fromkeys(part.strip() for part in text.split("||")))
     if "*" in parts:
         return None
-    if len(parts) > MAX_FILTER_TAGS or not all(map(_is_tag, parts)):
-        raise invalid("filter", f"must be '*' or up to {MAX_FILTER_TAGS} tags joined by ' || '")
+    if len(parts) > lim.MAX_FILTER_TAGS or not all(map(_is_tag, parts)):
+        raise invalid("filter", f"must be '*' or up to {lim.MAX_FILTER_TAGS} tags joined by ' || '")
     return parts
 
 
 def _is_tag(text: str) -> bool:
-    return len(text) <= MAX_TAG_CHARS and re.match(TAG, text) is not None
+    return len(text) <= lim.MAX_TAG_CHARS and re.match(TAG, text) is not None
 
 
 def topic_view(topic: Topic) -> TopicView:

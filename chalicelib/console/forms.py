@@ -245,7 +245,9 @@ def _seek(name: str, fields: Fields) -> Action:
 
 def _produce(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = {"body": _json(fields, "body")}
-    body |= _given_texts(fields, "tag", "ordering_key", "dedup_id", "dedup_until", "deliver_at", "callback_url")
+    body |= _given_texts(
+        fields, "tag", "ordering_key", "dedup_id", "dedup_until", "deliver_at", "callback_url"
+    )
     body |= _numbers(fields, "delay_seconds", "expires_in_seconds", "shard")
     if keys := [key.strip() for key in fields.get("keys", "").split(",") if key.strip()]:
         body["keys"] = keys

@@ -68,10 +68,11 @@ class Target(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Team:
     """A group's consumers: the owner of each shard (in a broadcast: all that are ACTIVE), and, in the order of their
-    ranks, those that are called."""
+    ranks, those that are called. `allows`: does any group of the topic allow callbacks to this host?"""
 
     owners: Sequence[Consumer | None]
     called: Sequence[Consumer]
+    allows: Callable[[str], bool] = lambda host: False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,15 +43,10 @@ class PauseBody(Struct, forbid_unknown_fields=True):
 
 
 class StoredGroup(GroupView):
-    """A group's settings; where `callbacks` were given, the secret that signs callbacks to each host."""
+    """A group's settings; where `callbacks` were given, and after a rotation, the secret that signs callbacks to each
+    host."""
 
     callback_secrets: NotRequired[dict[str, str]]
-
-
-class CallbackSecrets(TypedDict):
-    """The new secret that signs callbacks to each host."""
-
-    callback_secrets: dict[str, str]
 
 
 class GroupStates(TypedDict):
@@ -181,26 +176,26 @@ def put_group(context: Context) -> Response[StoredGroup]:
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
-    body: StoredGroup = {**group_view(topic, group, context.now_ms)}
-    if fields.get("callbacks"):
-        context.deps.waker.wake_after_resumption(topic, group)
-        body["callback_secrets"] = _callback_secrets(context, topic, group)
-    return Response(body, 201 if is_new else 200)
+    if not fields.get("callbacks"):
+        return Response({**group_view(topic, group, context.now_ms)}, 201 if is_new else 200)
+    context.deps.waker.wake_after_resumption(topic, group)
+    return Response(_with_secrets(context, topic, group), 201 if is_new else 200)
 
 
-def _callback_secrets(context: Context, topic: Topic, group: Group) -> dict[str, str]:
-    of = context.deps.secret_cipher.host_secrets
-    secrets = {host: of(topic, group, host, context.now_ms)[0] for host in group.callback_hosts}
-    return {host: format_secret(bytes.fromhex(secret.hex)) for host, secret in secrets.items()}
+def _with_secrets(context: Context, topic: Topic, group: Group) -> StoredGroup:
+    of, now_ms = context.deps.secret_cipher.host_secrets, context.now_ms
+    keys = {host: bytes.fromhex(of(topic, group, host, now_ms)[0].hex) for host in group.callback_hosts}
+    secrets = {host: format_secret(key) for host, key in keys.items()}
+    return {**group_view(topic, group, now_ms), "callback_secrets": secrets}
 
 
 @call("POST", f"{GROUP}/rotate-secret", scopes=ADMIN, body=RotateBody)
-def rotate_callback_secrets(context: Context) -> Response[CallbackSecrets]:
+def rotate_callback_secrets(context: Context) -> Response[StoredGroup]:
     """Sign callbacks with new secrets; the old ones sign, too, for `overlap_seconds` (a day)."""
     topic = context.topic(consistent=True)
     overlap_ms = context.body.overlap_seconds * 1000
     group = context.deps.admin.rotate_callback_secret(topic, context.params["group"], overlap_ms)
-    return Response({"callback_secrets": _callback_secrets(context, topic, group)})
+    return Response(_with_secrets(context, topic, group))
 
 
 def destination(context: Context, name: str, setting: str, own: Topic | None = None) -> Topic:

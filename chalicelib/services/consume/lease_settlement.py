@@ -212,16 +212,12 @@ class LeaseSettlement:
             context.on_filled(self.key)
             context.on_freed(self._topic, self._group, self.key, self.owner)
         self._count(steps)
+        lease = {"owner_uid": self.owner, "consumer_uid": self.key.consumer_uid, "row_id": self._token}
         for called in dict.fromkeys(step.called for step in steps):
+            attempts = [(step.shard, step.entry) for step in steps if step.entry and step.called == called]
+            lease |= {"called": called}
             context.attempt_log.note(
-                self._topic,
-                self._group,
-                owner_uid=self.owner,
-                called=called,
-                consumer_uid=self.key.consumer_uid,
-                row_id=self._token,
-                started_ms=claimed_ms,
-                attempts=[(step.shard, step.entry) for step in steps if step.entry and step.called == called],
+                self._topic, self._group, started_ms=claimed_ms, attempts=attempts, **lease
             )
 
     def _count(self, steps: Sequence[Step]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...domain.assignment import EVERYONE, Assignment, Staffed, Target, Team, deal, is_idle, is_online
@@ -83,7 +84,8 @@ class Assignments:
         uids = [] if group.callbacks else [c.uid for c in pushed_to]
         owner_uids = assignment.owners or deal(assignment.strategy, uids, topic.shards)
         owners = [by_uid.get(uid) for uid in owner_uids]
-        return Team(owners, [c for c in pushed_to if c.uid in assignment.members] or pushed_to)
+        called = [c for c in pushed_to if c.uid in assignment.members] or pushed_to
+        return Team(owners, called, partial(self._catalog.allows_callback, topic))
 
     def seat(self, topic: Topic, group: Group, uid: str, asked_count: int) -> Seat | None:
         """A consumer's seat among the pull consumers online, in a mode that shares messages; None if it is the only

@@ -152,8 +152,7 @@ class Admin:
                 if new.mode != old.mode:
                     raise Conflict("MODE_FIXED", f"Group {name!r} is {old.mode}; a group's mode is for life.")
             if new.callbacks and POLICIES[new.mode].per_consumer:
-                text = "A broadcast has no callbacks: each of its consumers gets every message."
-                raise Refused("WRONG_MODE", text)
+                raise Refused("WRONG_MODE", "A broadcast's consumers all get every message: no `callbacks`.")
             if new.callbacks and not new.secrets:
                 new = self._new_secret(topic, new)(new)
             if new.metrics != bool(old and old.metrics):
@@ -165,16 +164,10 @@ class Admin:
     def rotate_callback_secret(self, topic: Topic, name: str, overlap_ms: int) -> Group:
         """Make a new secret for the group's callbacks; the one before signs, too, until the overlap ends. Raises
         Refused."""
-        rotate: NewSecret | None = None
-        for _ in range(_TRIES):
-            old = self.catalog.group(topic, name, consistent=True)
-            if not old.callbacks:
-                raise Refused("NO_SECRET", f"Group {name!r} has no `callbacks`: nothing is signed for it.")
-            rotate = rotate or self._new_secret(topic, old, overlap_ms)
-            new = rotate(old)
-            if self._store_group(topic, new, old):
-                return new
-        raise _group_is_busy()
+        group = self.catalog.group(topic, name, consistent=True)
+        if not group.callbacks:
+            raise Refused("NO_SECRET", f"Group {name!r} has no `callbacks`: nothing is signed for it.")
+        return self._amend(topic, name, self._new_secret(topic, group, overlap_ms))
 
     def _new_secret(self, topic: Topic, group: Group, overlap_ms: int = 0) -> NewSecret:
         context, now_ms = callback_context_of(topic, group), self.clock.now_ms()
@@ -193,9 +186,13 @@ class Admin:
     def pause(self, topic: Topic, name: str, paused: bool, until_ms: int = FOR_EVER_MS) -> Group:
         """Stop handing out the group's messages, until a time or until it is resumed, or go on. Raises
         NotFound: unlike `put_group` it makes none."""
+        paused_until_ms = until_ms if paused else 0
+        return self._amend(topic, name, lambda group: replace(group, paused_until_ms=paused_until_ms))
+
+    def _amend(self, topic: Topic, name: str, change: Callable[[Group], Group]) -> Group:
         for _ in range(_TRIES):
             old = self.catalog.group(topic, name, consistent=True)
-            new = replace(old, paused_until_ms=until_ms if paused else 0)
+            new = change(old)
             if self._store_group(topic, new, old):
                 return new
         raise _group_is_busy()

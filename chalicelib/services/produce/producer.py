@@ -129,11 +129,10 @@ class Producer:
         """Why this message cannot be produced to the topic; None: it can."""
         host = draft.callback_host
         if host and not self.catalog.allows_callback(topic, host, consistent=True):
-            return Refused(
-                "CALLBACK_REFUSED",
-                f"callback_url: no group of topic {topic.name!r} allows calls to {host!r}. An admin adds the host to a "
-                "group's `callbacks`.",
+            words = (
+                f"No group of topic {topic.name!r} has the host {host!r} of callback_url in its `callbacks`."
             )
+            return Refused("CALLBACK_REFUSED", words)
         return refusal(topic, draft)
 
     def _limit(

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import NotFound, Unavailable, unavailable
@@ -130,9 +129,7 @@ class DispatchRun:
     def _sources(self, topic: Topic, group: Group) -> Sources:
         """The sources that the run was woken for; all, if another run may have left it its own."""
         partitions = () if self._capacity.was_crowded else self._partitions
-        is_elsewhere = partial(self._context.catalog.allows_callback, topic)
-        team = self._context.teams(topic, group)
-        return Sources(topic, group, self.task, team, partitions, is_elsewhere)
+        return Sources(topic, group, self.task, self._context.teams(topic, group), partitions)
 
     def _launch(self, pool: Executor) -> bool:
         """Send the messages that may be sent now. Returns whether to go on: some are in flight, or may be behind those

@@ -74,17 +74,10 @@ class Sources:
     flight."""
 
     def __init__(
-        self,
-        topic: Topic,
-        group: Group,
-        task: DispatchTask,
-        team: Team,
-        partitions: Collection[str] = (),
-        is_elsewhere: Callable[[str], bool] = lambda host: False,
+        self, topic: Topic, group: Group, task: DispatchTask, team: Team, partitions: Collection[str] = ()
     ) -> None:
         """`partitions`: only these shards, or the lane, by their partition keys, whichever worker has them by now;
-        none: all of the task. `keys` are those of all its sources. `is_elsewhere`: does another group allow callbacks
-        to this host?"""
+        none: all of the task. `keys` are those of all its sources."""
         self.topic = topic
         self.group = group
         self.most = group.max_in_flight
@@ -108,7 +101,7 @@ class Sources:
         policy = POLICIES[group.mode]
         # It claims where no push consumer does.
         self.callbacks = callback(group, CALLBACKS) if group.callbacks and not policy.per_consumer else None
-        self._is_elsewhere = is_elsewhere
+        self._allows = team.allows
         owners = [*owners, *[None] * (topic.shards - len(owners))]
         self._owners = [c if c and c.is_called else self.callbacks for c in owners]
         self._is_shared = not policy.per_consumer and not policy.holds_back
@@ -168,14 +161,14 @@ class Sources:
         mode, the owner of its shard."""
         draft = claimed_message.message.draft
         if self.has_callback(draft):
-            return callback(self.group, draft.callback_host or "", draft.callback_url or "")
+            return callback(self.group, str(draft.callback_host), str(draft.callback_url))
         return claimant if self._is_shared else self._owner_of(claimed_message.message.shard) or claimant
 
     def has_callback(self, draft: Draft) -> bool:
         """Is it sent to its `callback_url`? One that only another group allows is not; one that no group allows any
         more is, to become a dead letter."""
         host = draft.callback_host if self.callbacks else None
-        return bool(host) and (host in self.group.callback_hosts or not self._is_elsewhere(host or ""))
+        return host is not None and (host in self.group.callback_hosts or not self._allows(host))
 
     def _owner_of(self, shard: int) -> Consumer | None:
         return self._owners[shard] if shard < len(self._owners) else None

@@ -140,8 +140,8 @@ def rotate_secret(
 ) -> None:
     """Make new secrets for the group's callbacks, and print them by host."""
     s = session(context)
-    secrets = s.hr.rotate_callback_secrets(topic, group, overlap_seconds=overlap_seconds)
-    s.output.one({"callback_secrets": secrets}, list(secrets.items()))
+    after = s.hr.rotate_callback_secrets(topic, group, overlap_seconds=overlap_seconds)
+    s.output.one(after, after.callback_secrets.items())
 
 
 def _fields(settings: list[str] | None, **options: str | None) -> dict[str, Any]:
