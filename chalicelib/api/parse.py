@@ -120,9 +120,7 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
     if message.dedup_until == "done" and message.dedup_id is None:
         raise invalid("dedup_until", "goes with dedup_id")
     if message.callback_url is not None and host_of(message.callback_url) is None:
-        raise invalid(
-            "callback_url", "must be a URL like https://host/path in plain ASCII, without a user name"
-        )
+        raise invalid("callback_url", "must be a URL like https://host/path, without a user name")
     due_ms = now_ms + (message.delay_seconds or 0) * 1000
     if message.deliver_at is not None:
         due_ms = due(message.deliver_at, now_ms)
@@ -139,9 +137,8 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         # Of what was given a time, be it over by now: its delay begins here.
         accepted_ms=now_ms if due_ms > now_ms or message.deliver_at is not None else None,
         **(retry_of(message.retry) if message.retry else {}),
-        **taken(
-            message, "tag", "ordering_key", "shard", "headers", "dedup_id", "dedup_until", "callback_url"
-        ),
+        **taken(message, "tag", "ordering_key", "shard", "headers", "dedup_id", "dedup_until"),
+        callback_url=message.callback_url,
         sent_ms=time_ms(message.sent_at, "sent_at") if message.sent_at is not None else None,
     )
 

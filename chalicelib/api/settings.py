@@ -11,15 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..domain import ladder
 from ..domain import limits as lim
-from ..domain.settings import (
-    DEFAULT_RETRY,
-    Callbacks,
-    Destination,
-    GroupSettings,
-    Setting,
-    TopicSettings,
-    rows_of,
-)
+from ..domain.settings import DEFAULT_RETRY, Destination, GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Topic
 from .fields import TAG, Count, Host, Name, Pointer, Step, Time, at, at_or_none, one_of, shown, taken
 from .http import invalid
@@ -97,7 +89,7 @@ def _body(name: str, doc: str, settings: type) -> type[Struct]:
 
 
 def _given_type(row: Setting) -> Any:
-    of: Any = {ladder.Retry: Retry, Destination: DestinationBody, Callbacks: CallbacksBody}.get(row.given)
+    of: Any = {ladder.Retry: Retry, Destination: DestinationBody, dict: CallbacksBody}.get(row.given)
     if row.choices:
         of = Literal[row.choices]
     elif of is None:
@@ -115,7 +107,7 @@ def _shown_type(row: Setting) -> Any:
     kinds: dict[Any, Any] = {
         ladder.Retry: RetryView,
         Destination: DestinationView,
-        Callbacks: CallbacksView,
+        dict: CallbacksView,
         int: Count,
         list: list[str],
     }
@@ -262,7 +254,7 @@ _SHOWN: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
         ("on_dead", "on_success"), lambda to: to and {"topic": to.topic, "include_body": to.include_body}
     ),
-    "callbacks": lambda to: to and {"hosts": list(to.hosts)},
+    "callbacks": lambda to: to and {"hosts": list(to)},
     "begin": lambda begin: at(int(begin[1:])) if begin.startswith("@") else begin,
     "tags": lambda tags: " || ".join(tags) if tags is not None else "*",
 }

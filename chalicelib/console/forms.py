@@ -19,7 +19,7 @@ from ..api.parse import whole_number
 from ..domain import strict_json
 from ..domain.errors import Malformed
 from ..domain.ladder import Retry
-from ..domain.settings import Callbacks, Destination, GroupSettings, Setting, TopicSettings, rows_of
+from ..domain.settings import Destination, GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Topic
 from . import actions
 from .actions import Action
@@ -218,7 +218,7 @@ _READ: Mapping[type, Callable[[Fields, str], Any]] = {
     bool: lambda fields, name: fields[name] == "true",
     list: lambda fields, name: fields[name].split(),
     Destination: _destination,
-    Callbacks: lambda fields, name: {"hosts": _words(fields, name)},
+    dict: lambda fields, name: {"hosts": _words(fields, name)},
 }
 
 
@@ -425,7 +425,6 @@ def _as_fields(settings: Any, *names: str) -> dict[str, str]:
 def _as_field(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    value = value.hosts if isinstance(value, Callbacks) else value
     return " ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
 
 

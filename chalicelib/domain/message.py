@@ -134,11 +134,6 @@ class Draft:
     """Where it is sent, in a group that allows it."""
 
     @property
-    def callback_host(self) -> str | None:
-        """The host of its `callback_url`, in lower case."""
-        return host_of(self.callback_url or "")
-
-    @property
     def has_body(self) -> bool:
         """Is the body here, and not only in the blob store?"""
         return bool(self.body) or not self.blob
@@ -202,9 +197,9 @@ def producer_text(token_id: str, app: str, address: str) -> str:
     return f"{token_id} {app} {address}".rstrip()
 
 
-def host_of(url: str) -> str | None:
+def host_of(url: str | None) -> str | None:
     """The host of a URL, in lower case; None if the text is none that every reader takes to name the same host."""
-    match = re.fullmatch(_URL, url)
+    match = re.fullmatch(_URL, url or "")
     return match[1].lower() if match else None
 
 

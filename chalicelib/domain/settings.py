@@ -59,18 +59,11 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
-class Callbacks:
-    """The hosts that messages may have called by their `callback_url`, in lower case."""
-
-    hosts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Setting:
     """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, float, bool, str, list,
-    Retry, Destination or Callbacks. A number is from `least` to `most`; a text has `most` characters at most or is one
-    of `choices`; a list has `most` texts. `nullable`: null in a request takes the setting away. `label` is in the
-    console (empty: no plain field of its form), `help` and `usual` (the default in words) are in the docs."""
+    Retry, Destination or dict (of hosts). A number is from `least` to `most`; a text has `most` characters at most or
+    is one of `choices`; a list has `most` texts. `nullable`: null in a request takes the setting away. `label` is in
+    the console (empty: no plain field of its form), `help` and `usual` (the default in words) are in the docs."""
 
     field: str
     name: str
@@ -346,9 +339,9 @@ class GroupSettings:
         label="Destination of successes",
         help="as `on_dead`, for each message that ends as SUCCESS; each acknowledgement then costs more",
     )
-    callbacks: Callbacks | None = setting(
+    callbacks: tuple[str, ...] | None = setting(
         None,
+        given=dict,
         label="Hosts of callbacks",
-        help="the hosts, 16 at most, to which messages may be sent by their own "
-        "[`callback_url`](howto/delay.md#a-url-for-each-job) instead of to the group's consumers",
+        help="hosts, 16 at most, that a message's [`callback_url`](howto/delay.md#a-url-for-each-job) may name",
     )

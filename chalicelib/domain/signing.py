@@ -45,11 +45,6 @@ def derived(key: bytes, purpose: str, text: str) -> bytes:
     return hmac.digest(key, f"{purpose}\0{text}".encode(), "sha256")
 
 
-def host_secret(secret: bytes, host: str) -> bytes:
-    """What signs callbacks to a host, of a group's secret."""
-    return derived(secret, "callback", host)
-
-
 def _tag(key: bytes, purpose: str, payload: bytes) -> bytes:
     digest = hashlib.blake2b(purpose.encode() + b"\0" + payload, key=key, digest_size=_TAG_BYTES)
     return digest.digest()  # keyed BLAKE2 is a MAC (RFC 7693), in a third of HMAC's time

@@ -109,7 +109,7 @@ class Topic(TopicSettings):
 @dataclass(frozen=True, slots=True)
 class Group(GroupSettings):
     """A consumer group with its settings. `paused_until_ms`: no messages are handed out before this time. Of
-    `secrets` come those that sign callbacks (`host_secret`)."""
+    `secrets` come those that sign callbacks."""
 
     topic: str
     name: str
@@ -136,11 +136,6 @@ class Group(GroupSettings):
     def keeps_answers(self, topic: Topic) -> bool:
         """Are subscribers' answers kept? They may quote what the topic hides."""
         return not topic.redact if self.keep_answers is None else self.keep_answers
-
-    @property
-    def callback_hosts(self) -> tuple[str, ...]:
-        """The hosts that its messages may have called."""
-        return self.callbacks.hosts if self.callbacks else ()
 
     def wants(self, draft: Draft) -> bool:
         """Does the message pass its filter, and is it not for another group alone?"""

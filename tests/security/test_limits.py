@@ -16,18 +16,17 @@ import pytest
 import trustme
 
 import app
-from chalicelib.delivery.functions import LocalFunctions
-from chalicelib.delivery.sender import Sender
 from chalicelib.domain.call_result import Attempt, PushBatch
 from chalicelib.domain.signing import Secret
 from chalicelib.services.push.sources import callback
 from infra.package import describe
 from infra.stages import read
 from tests.functional.delivery.receivers import http_receiver, public_egress_to
+from tests.functional.delivery.test_delivery_handshake import sender
 from tests.support import factories as make
 from tests.support.browser import Browser
 from tests.support.day import World, a_world
-from tests.support.http import Client, Reply, ShiftingClock
+from tests.support.http import Client, Reply
 from tests.support.roles import Guard
 
 LIMIT = 10
@@ -179,39 +178,30 @@ def test_each_call_without_a_token_has_a_bound_of_its_own(tmp_path: Path) -> Non
 
 
 def test_a_flood_of_callbacks_asks_a_host_once_and_its_paths_decide_nothing() -> None:
-    authority, tls = trustme.CA(), ssl.create_default_context()
+    authority, tls, seconds = trustme.CA(), ssl.create_default_context(), [0.0]
     authority.configure_trust(tls)
-    seconds, clock = [0.0], ShiftingClock()
-    group = make.group(TOPIC)
+    batch = PushBatch(TOPIC.name, "g", "binary", (Attempt(make.message(), 1),))
     with http_receiver() as host, closing(public_egress_to(host, tls)) as egress:
         host.secure(authority.issue_cert("api.example.com"))
-        sender = Sender(
-            egress=egress,
-            functions=LocalFunctions(None),
-            clock=clock,
-            real_clock=clock,
-            monotonic=lambda: time.monotonic() + seconds[0],
-            origin="queue.example.com",
-        )
+        out = sender(egress, lambda: time.monotonic() + seconds[0])
 
         def flood(later: float) -> tuple[set[str], list[str]]:
             """What became of 24 messages at once, each for a path of its own, and which paths were asked."""
             seconds[0] += later
             host.seen.clear()
             urls = [f"https://api.example.com/{n}" for n in range(24)]
-            batch = PushBatch(TOPIC.name, group.name, "binary", (Attempt(make.message(), 1),))
-            of_host = [callback(group, "api.example.com", url) for url in urls]
-            signed = [replace(each, secrets=(Secret("ab" * 32),)) for each in of_host]
+            hosts = [callback(make.group(TOPIC), "api.example.com", url) for url in urls]
+            signed = [replace(each, secrets=(Secret("ab" * 32),)) for each in hosts]
             with ThreadPoolExecutor(8) as pool:
-                results = list(pool.map(lambda each: sender.send(each, batch, 30)[0], signed))
+                results = list(pool.map(lambda each: out.send(each, batch, 30)[0], signed))
             asked = [request.path for request in host.seen if request.method == "OPTIONS"]
             return {result.verdict for result in results}, asked
 
         assert flood(0) == ({"FAILED"}, ["/"])
         assert flood(299) == ({"FAILED"}, [])
         host.headers["WebHook-Allowed-Origin"] = "*"
-        assert flood(2) == ({"DONE"}, ["/"])
-        assert flood(3500) == ({"DONE"}, [])
-        assert flood(101) == ({"DONE"}, ["/"])
+        assert [flood(later) for later in (2, 3500, 101)] == [
+            ({"DONE"}, asked) for asked in (["/"], [], ["/"])
+        ]
         host.status = 410
         assert flood(0) == ({"REFUSED"}, []), "and does not stop the host"

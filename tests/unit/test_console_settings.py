@@ -12,7 +12,7 @@ from chalicelib.api.resources.dead_letters import RedriveBody
 from chalicelib.console import forms
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.ladder import Retry
-from chalicelib.domain.settings import Callbacks, Destination, Mode, Setting
+from chalicelib.domain.settings import Destination, Mode, Setting
 from chalicelib.domain.topic import Group, Topic
 
 ROWS = [("put_topic", row) for row in forms.TOPIC_ROWS] + [("put_group", row) for row in forms.GROUP_ROWS]
@@ -31,7 +31,7 @@ def test_each_setting_of_a_form_reaches_the_call(action: str, row: Setting) -> N
         row.name: {
             **{int: 7, float: 7, bool: True, list: ["7"]},
             Destination: {"topic": "7", "include_body": False},
-            Callbacks: {"hosts": ["7"]},
+            dict: {"hosts": ["7"]},
         }.get(row.given, text)
     }
     empty: dict[str, object] = {row.name: []} if row.given is list else {}

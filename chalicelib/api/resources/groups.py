@@ -11,7 +11,7 @@ from ...domain import limits as lim
 from ...domain.errors import Forbidden, NotFound, Refused
 from ...domain.meter import Bucket, GroupBucket, Window
 from ...domain.ranges import total
-from ...domain.settings import Callbacks, Destination
+from ...domain.settings import Destination
 from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, Where
 from ...modes import POLICIES
 from .. import lists, parse, settings
@@ -168,7 +168,7 @@ def put_group(context: Context) -> Response[StoredGroup]:
             target = destination(context, to.topic, name_of, topic)
             fields[name_of] = Destination(target.name, target.uid, to.include_body)
     if to := fields.get("callbacks"):
-        fields["callbacks"] = Callbacks(tuple(dict.fromkeys(to.hosts)))
+        fields["callbacks"] = tuple(dict.fromkeys(to.hosts))
         context.deps.registry.will_be_called(topic)
     group, is_new = context.deps.admin.put_group(topic, name, fields, settings.new_retry(fields))
     if is_new:
@@ -184,7 +184,7 @@ def put_group(context: Context) -> Response[StoredGroup]:
 
 def _with_secrets(context: Context, topic: Topic, group: Group) -> StoredGroup:
     of, now_ms = context.deps.secret_cipher.host_secrets, context.now_ms
-    keys = {host: bytes.fromhex(of(topic, group, host, now_ms)[0].hex) for host in group.callback_hosts}
+    keys = {host: bytes.fromhex(of(topic, group, host, now_ms)[0].hex) for host in group.callbacks or ()}
     secrets = {host: format_secret(key) for host, key in keys.items()}
     return {**group_view(topic, group, now_ms), "callback_secrets": secrets}
 

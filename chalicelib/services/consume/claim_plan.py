@@ -109,10 +109,8 @@ class ClaimPlanner:
         if granted_count and self._claimant.claimants > 1 and not is_alone:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
-        if takes := self._claimant.takes:
-            selection = _without(
-                selection, {n for n, each in messages.items() if not takes(each.draft)}, current
-            )
+        if left := {n for n, each in messages.items() if self._claimant.leaves(each)}:
+            selection = _without(selection, left, current)
         plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
         because = because_of(self._policy, current, choice, has_room=mine > 0)
         return replace(plan, is_alone=is_alone, because=because)
@@ -199,8 +197,7 @@ class ClaimPlanner:
         candidates: list[Candidate] = []
         slots: list[Slot] = []
         size = 0
-        is_alone = False
-        left = 0
+        is_alone, left = False, 0
         queues = dues(self._policy, current, self._now_ms) if most else []
         while queues:
             turn = sorted(((*due, queue) for queue in queues for due in islice(queue, 1)), key=itemgetter(0))
@@ -212,7 +209,7 @@ class ClaimPlanner:
                 if is_alone and not all(map(is_settled, candidates)):
                     continue
                 slots += self._resolve_all(self._slots_at([offset], trust), trust)
-                if self._is_left(slots[-1]):
+                if self._claimant.leaves(slots[-1].message):
                     left += 1
                     del slots[-1]
                     queues += [] if reads_units or left > _LOOKAHEAD else [queue]
@@ -224,10 +221,6 @@ class ClaimPlanner:
                 if not reads_units or is_settled(candidates[-1]):
                     queues.append(queue)
         return candidates, slots, False
-
-    def _is_left(self, slot: Slot) -> bool:
-        takes = self._claimant.takes
-        return bool(takes and slot.message and not takes(slot.message.draft))
 
     def _plan(
         self,

@@ -72,6 +72,10 @@ class Claimant:
     takes: Callable[[Draft], bool] | None = None  # the others are left to those who pull
     mark: str = ""  # of its receive, in the tokens of its leases (see `lease_mark`)
 
+    def leaves(self, message: Message | None) -> bool:
+        """Is the message left to others?"""
+        return bool(self.takes and message and not self.takes(message.draft))
+
     def key(self, shard: int | None) -> CursorKey:
         """The cursor on a shard, or on the retry lane (None)."""
         return cursor_key(self.topic, self.group, shard, self.consumer_uid)

@@ -212,13 +212,10 @@ class LeaseSettlement:
             context.on_filled(self.key)
             context.on_freed(self._topic, self._group, self.key, self.owner)
         self._count(steps)
-        lease = {"owner_uid": self.owner, "consumer_uid": self.key.consumer_uid, "row_id": self._token}
         for called in dict.fromkeys(step.called for step in steps):
             attempts = [(step.shard, step.entry) for step in steps if step.entry and step.called == called]
-            lease |= {"called": called}
-            context.attempt_log.note(
-                self._topic, self._group, started_ms=claimed_ms, attempts=attempts, **lease
-            )
+            place = self._topic, self._group, self.owner, called, self.key.consumer_uid
+            context.attempt_log.note(*place, row_id=self._token, started_ms=claimed_ms, attempts=attempts)
 
     def _count(self, steps: Sequence[Step]) -> None:
         counters, group = self._context.counters, self._group

@@ -100,7 +100,7 @@ class Catalog:
         """Does a group of the topic let messages have this host called? `consistent`: a refusal reads the groups."""
         hosts = self._callback_hosts.get(topic.uid)
         if hosts is None or (consistent and host not in hosts):
-            hosts = frozenset(host for group in self.groups(topic) for host in group.callback_hosts)
+            hosts = frozenset(host for group in self.groups(topic) for host in group.callbacks or ())
             self._callback_hosts.put(topic.uid, hosts)
         return host in hosts
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...domain.errors import ChangedMeanwhile, Refused, unavailable
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
-from ...domain.signing import KeyRing, Secret, host_secret, opened, rotated, sealed, sign, verified
+from ...domain.signing import KeyRing, Secret, derived, opened, rotated, sealed, sign, verified
 from ...domain.times import MINUTE_MS
 from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Cipher, Clock, Random
@@ -94,8 +94,8 @@ class SecretCipher:
         """The valid secrets of callbacks to a host, the present one first. Raises Unavailable."""
         context = callback_context_of(topic, group)
         live = [secret for secret in group.secrets if secret.is_live(now_ms)]
-        keys = [(host_secret(self.decrypted(each, context), host), each.until_ms) for each in live]
-        return tuple(Secret(key.hex(), until_ms) for key, until_ms in keys)
+        keys = [derived(self.decrypted(each, context), "callback", host) for each in live]
+        return tuple(Secret(key.hex(), each.until_ms) for key, each in zip(keys, live, strict=True))
 
 
 def _fingerprint(secret: bytes, context: EncryptionContext) -> str:

@@ -26,16 +26,8 @@ def content_hash(draft: Draft) -> str:
     """What must be equal for two uses of a dedup id to be the same message: not its delay, expiry and retry."""
     # Each try has a traceparent of its own.
     headers = sorted(item for item in draft.headers.items() if item[0].lower() != TRACEPARENT)
-    others = (
-        draft.body,
-        draft.content_type,
-        draft.keys,
-        draft.tag,
-        draft.ordering_key,
-        draft.shard,
-        draft.callback_url,
-    )
-    return hashlib.blake2b(repr((*others, headers)).encode(), digest_size=16).hexdigest()
+    others = draft.body, draft.content_type, draft.keys, draft.tag, draft.ordering_key, draft.shard
+    return hashlib.blake2b(repr((*others, draft.callback_url, headers)).encode(), digest_size=16).hexdigest()
 
 
 def entry_of(topic: Topic, draft: Draft, message_id: str, accepted_ms: int) -> DedupEntry:

@@ -14,7 +14,7 @@ from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Promotable, Succe
 from ...domain.blob_expiry import body_name
 from ...domain.errors import HeadraceError, Refused
 from ...domain.limits import BLOB_THRESHOLD_BYTES
-from ...domain.message import Draft, Message
+from ...domain.message import Draft, Message, host_of
 from ...domain.request import Request
 from ...domain.timer import ANY, Part, Timer, TimerKind
 from ...domain.topic import Topic
@@ -127,7 +127,7 @@ class Producer:
 
     def refusal(self, topic: Topic, draft: Draft) -> HeadraceError | None:
         """Why this message cannot be produced to the topic; None: it can."""
-        host = draft.callback_host
+        host = host_of(draft.callback_url)
         if host and not self.catalog.allows_callback(topic, host, consistent=True):
             words = (
                 f"No group of topic {topic.name!r} has the host {host!r} of callback_url in its `callbacks`."

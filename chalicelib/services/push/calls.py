@@ -61,12 +61,10 @@ class Calls:
         self, pool: Executor, sources: Sources, claimant: Consumer, messages: Sequence[ClaimedMessage]
     ) -> None:
         """Send the messages that `claimant` was granted, each in its call or together, as the group says."""
-        by_consumer: dict[tuple[str, str], tuple[Consumer, list[ClaimedMessage]]] = {}
+        by_consumer: dict[Consumer, list[ClaimedMessage]] = {}
         for claimed_message in messages:
-            consumer = sources.target(claimant, claimed_message)
-            key = consumer.uid, consumer.target
-            by_consumer.setdefault(key, (consumer, []))[1].append(claimed_message)
-        for consumer, claimed_messages in by_consumer.values():
+            by_consumer.setdefault(sources.target(claimant, claimed_message), []).append(claimed_message)
+        for consumer, claimed_messages in by_consumer.items():
             seconds = self.time.attempt_seconds(sources, consumer)
             for batch in in_batches(sources.group, consumer, claimed_messages):
                 pause_ms = self.capacity.pause_ms(sources, consumer)
@@ -126,7 +124,7 @@ class Calls:
         except Unavailable as error:
             not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_NO_SECRET_PAUSE_MS)
             return (not_attempted,) * len(claimed_messages)
-        if isinstance(consumer, Callback) and consumer.name not in group.callback_hosts:
+        if isinstance(consumer, Callback) and consumer.name not in (group.callbacks or ()):
             why = f"callback_url: no group allows calls to {consumer.name!r} any more"
             return (CallResult(Verdict.REFUSED, why),) * len(claimed_messages)
         contents = with_bodies(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain.assignment import Team
 from ...domain.limits import MAX_BYTES_UNDER_WAY, MAX_CALLS
-from ...domain.message import Draft
+from ...domain.message import Draft, host_of
 from ...domain.push_limit import Claimed, guaranteed_of, in_flight_of
 from ...domain.topic import CALLBACKS, Callback, Consumer, ConsumerKind, Group, Topic, lane_of
 from ...modes import POLICIES
@@ -100,7 +100,7 @@ class Sources:
             owners = [next((c for c in owners if c and c.uid == task.consumer_uid), None)] * topic.shards
         policy = POLICIES[group.mode]
         # It claims where no push consumer does.
-        self.callbacks = callback(group, CALLBACKS) if group.callbacks and not policy.per_consumer else None
+        self.callbacks = callback(group, CALLBACKS) if group.callbacks else None
         self._allows = team.allows
         owners = [*owners, *[None] * (topic.shards - len(owners))]
         self._owners = [c if c and c.is_called else self.callbacks for c in owners]
@@ -152,23 +152,22 @@ class Sources:
 
     def called_for(self, shard: int | None, claimant: Consumer) -> set[Consumer]:
         """The consumers that may get the messages claimed by `claimant`."""
-        if shard is None and not self._is_shared:
-            return self.called_consumers()
-        return {claimant, self.callbacks or claimant}
+        is_any = shard is None and not self._is_shared
+        return self.called_consumers() if is_any else {claimant, self.callbacks or claimant}
 
     def target(self, claimant: Consumer, claimed_message: ClaimedMessage) -> Consumer:
         """The consumer that gets a granted message: the host of its `callback_url`, its claimant or, in an ordered
         mode, the owner of its shard."""
         draft = claimed_message.message.draft
         if self.has_callback(draft):
-            return callback(self.group, str(draft.callback_host), str(draft.callback_url))
+            return callback(self.group, str(host_of(draft.callback_url)), str(draft.callback_url))
         return claimant if self._is_shared else self._owner_of(claimed_message.message.shard) or claimant
 
     def has_callback(self, draft: Draft) -> bool:
         """Is it sent to its `callback_url`? One that only another group allows is not; one that no group allows any
         more is, to become a dead letter."""
-        host = draft.callback_host if self.callbacks else None
-        return host is not None and (host in self.group.callback_hosts or not self._allows(host))
+        host = host_of(draft.callback_url) if self.callbacks else None
+        return host is not None and (host in (self.group.callbacks or ()) or not self._allows(host))
 
     def _owner_of(self, shard: int) -> Consumer | None:
         return self._owners[shard] if shard < len(self._owners) else None
@@ -225,9 +224,8 @@ class Capacity:
     def pause_ms(self, sources: Sources, consumer: Consumer) -> int | None:
         """How long a callback's host is to be left alone, by its circuit; None: it may be called. Whoever else is
         called was asked before the claim (`room`)."""
-        health = self._context.subscriber_health
-        under_way = self._by_consumer[consumer.uid]
-        is_host = isinstance(consumer, Callback) and consumer.name in sources.group.callback_hosts
+        health, under_way = self._context.subscriber_health, self._by_consumer[consumer.uid]
+        is_host = isinstance(consumer, Callback) and consumer.name in (sources.group.callbacks or ())
         if not is_host or under_way < health.allowance(consumer, sources.most):
             return None
         return health.open_ms(consumer)

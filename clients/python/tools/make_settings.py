@@ -18,14 +18,7 @@ ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
 
 from chalicelib.domain.ladder import EXPONENTIAL, NAMED, Retry  # noqa: E402
-from chalicelib.domain.settings import (  # noqa: E402
-    Callbacks,
-    Destination,
-    GroupSettings,
-    Setting,
-    TopicSettings,
-    rows_of,
-)
+from chalicelib.domain.settings import Destination, GroupSettings, Setting, TopicSettings, rows_of  # noqa: E402
 
 PAGE = ROOT / "docs" / "settings.md"
 MODULE = ROOT / "clients" / "python" / "src" / "headrace" / "models" / "settings.py"
@@ -115,7 +108,7 @@ def _line(row: Setting) -> str:
         values = f"up to {row.most}"
     elif row.given is Destination:
         values = '`{"topic": "…", "include_body": false}`'
-    elif row.given is Callbacks:
+    elif row.given is dict:
         values = '`{"hosts": ["…"]}`'
     cells = (f"`{row.name}`", row.usual or _default(row.default), values, row.help)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
@@ -173,7 +166,7 @@ def _field(row: Setting) -> str:
 
 
 def _shown(row: Setting) -> str:
-    of = {Retry: "RetryPolicy", list: "list[str]"}.get(row.given, row.given.__name__)
+    of = {Retry: "RetryPolicy", list: "list[str]", dict: "Callbacks"}.get(row.given, row.given.__name__)
     return f"{of} | None = None" if NoneType in get_args(row.type) and row.given is not str else of
 
 
@@ -181,7 +174,7 @@ def _given(row: Setting) -> str:
     kinds = {
         Retry: "RetryFields",
         Destination: "DestinationFields",
-        Callbacks: "CallbacksFields",
+        dict: "CallbacksFields",
         list: "Sequence[str]",
     }
     of = kinds.get(row.given, row.given.__name__)

@@ -10,7 +10,6 @@ import pytest
 
 from chalicelib.domain.limits import BLOB_THRESHOLD_BYTES
 from chalicelib.domain.message import Draft, Firing, Message, producer_text
-from chalicelib.domain.settings import Callbacks
 from chalicelib.domain.times import DAY_MS, SECOND_MS
 from chalicelib.domain.transaction import TransactionState
 from chalicelib.services.consume.claimant import ClaimedMessage
@@ -81,7 +80,7 @@ class Way:
 
     def __init__(self, stage: Stage, **settings: Any) -> None:
         self.desk = Desk.at(stage, retention_days=2, max_body_bytes=1 << 20, **settings)
-        self.group = self.desk.group(lease_seconds=30, callbacks=Callbacks(("api.example.com",)))
+        self.group = self.desk.group(lease_seconds=30, callbacks=("api.example.com",))
         self.clock, self.deps, self.topic = stage.clock, self.desk.deps, self.desk.topic
 
     def produce(self, of: Draft) -> ProduceResult:

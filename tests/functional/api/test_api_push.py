@@ -398,7 +398,9 @@ def test_a_message_goes_to_its_own_url_and_others_to_the_consumers(
         ("/jobs/2", b"2"),
     ]
     assert all(is_signed(secret, request.headers, request.body) for request in receiver.seen)
-    assert [each["id"] for each in group.receive()] == [pulled["id"]], "the rest is left to who pulls"
+    [left] = group.receive()
+    assert left["id"] == pulled["id"], "the rest is left to who pulls"
+    group.ack(left)
     for message in (first, late):
         delivered = api.get(f"{topic.path}/messages/{message['id']}/trace").expect(200)["events"][-1]
         assert (delivered["outcome"], delivered["consumer"]) == ("SUCCESS", "127.0.0.1")

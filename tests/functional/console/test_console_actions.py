@@ -39,16 +39,8 @@ OF_ONE = {
     *("put_topic", "put_group", "pause_group", "resume_group", "put_consumer", "delete_consumer"),
     *("produce", "amend_message", "cancel_message", "retry_now", "settle_message"),
     *("edit_dead_letter", "delete_dead_letter"),
-    *(
-        "rotate_secret",
-        "rotate_callback_secrets",
-        "commit",
-        "roll_back",
-        "create_token",
-        "rotate_token",
-        "delete_token",
-        "move_clock",
-    ),
+    *("rotate_secret", "commit", "roll_back", "create_token", "rotate_token", "delete_token", "move_clock"),
+    "rotate_callback_secrets",
     *("put_schedule", "delete_schedule", "pause_schedule", "resume_schedule", "run_schedule"),
     *("put_events", "delete_events"),
 }
@@ -82,9 +74,7 @@ NOT_UNDONE = {
         "it is gone",
     ),
     **dict.fromkeys(("settle_message", "purge_group", "purge_topic"), "it is over"),
-    **dict.fromkeys(
-        ("delete_token", "rotate_token", "rotate_secret", "rotate_callback_secrets"), "the old secret is gone"
-    ),
+    **dict.fromkeys(("delete_token", "rotate_token", "rotate_secret"), "the old secret is gone"),
     **dict.fromkeys(
         ("create_token", "put_consumer", "put_schedule", "put_events"), "it is removed by a button of its own"
     ),
@@ -92,7 +82,7 @@ NOT_UNDONE = {
         "seek_group": "what was settled behind it is forgotten",
         "merge_dead_letters": "bodies of many are not kept",
     },
-    **{"move_clock": "time never goes back"},
+    **{"move_clock": "time never goes back", "rotate_callback_secrets": "the old secrets end"},
 }
 NO_CALLS = {"sign-out", "language", "try", "take"}
 

@@ -203,5 +203,4 @@ class GroupFields(TypedDict, total=False):
     on_success: DestinationFields | None
     """As `on_dead`, for each message that ends as SUCCESS; each acknowledgement then costs more."""
     callbacks: CallbacksFields | None
-    """The hosts, 16 at most, to which messages may be sent by their own `callback_url` instead of to the group's
-    consumers."""
+    """Hosts, 16 at most, that a message's `callback_url` may name."""
