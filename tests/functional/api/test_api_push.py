@@ -436,8 +436,9 @@ def test_each_way_in_takes_a_callback_url_that_a_group_allows(
     stored = [made().json for made in calls]
     api.post(f"/v1/transactions/{stored[1]['transaction_id']}/commit").expect(200)
     assert topic.batch([body])[0]["status"] == "NEW"
+    api.put(job, {**body, "callback_url": callback(receiver, "/again"), "delay_seconds": 60}).expect(200)
     background.later(topic, 61)
-    assert len(receiver.seen) == 6
+    assert sorted(request.path for request in receiver.seen) == ["/again", *["/in"] * 5]
     assert api.get(schedule).expect(200)["message"]["callback_url"] == body["callback_url"]
     for wrong in (
         "https://user@a.example/",
