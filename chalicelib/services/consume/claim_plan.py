@@ -363,9 +363,8 @@ class ClaimPlanner:
 def _without(selection: Selection, left: Set[int], current: Cursor) -> Selection:
     """The selection without the offsets that are left to others: they wait in the cursor."""
     spans = [Span(n, 1, s.attempt, s.unit) for s in selection.granted for n in s.offsets() if n in left]
-    passed_over = [span for span in spans if span.start >= current.next]
-    granted = without(selection.granted, ranges.of(left))
-    return replace(selection, granted=granted, passed_over=coalesce([*selection.passed_over, *passed_over]))
+    passed_over = (*selection.passed_over, *(span for span in spans if span.start >= current.next))
+    return replace(selection, granted=without(selection.granted, ranges.of(left)), passed_over=passed_over)
 
 
 def _cursor_behind(slots: Sequence[Slot], cursor: Cursor) -> Cursor:

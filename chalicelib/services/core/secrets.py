@@ -12,7 +12,7 @@ from ...domain.errors import ChangedMeanwhile, Refused, unavailable
 from ...domain.limits import MAX_OVERLAPPING_SECRETS
 from ...domain.signing import KeyRing, Secret, derived, opened, rotated, sealed, sign, verified
 from ...domain.times import MINUTE_MS
-from ...domain.topic import Consumer, Group, Topic
+from ...domain.topic import Callback, Consumer, Group, Topic
 from ...ports.world import Cipher, Clock, Random
 from .expiring_cache import TtlCache
 
@@ -83,6 +83,8 @@ class SecretCipher:
     def with_plain_secrets(self, topic: Topic, group: Group, consumer: Consumer, now_ms: int) -> Consumer:
         """The consumer with its valid secrets and its headers decrypted, as a request needs them. Raises
         Unavailable."""
+        if isinstance(consumer, Callback):
+            return replace(consumer, secrets=self.host_secrets(topic, group, consumer.name, now_ms))
         context = encryption_context_of(topic, group, consumer.name)
         live = [secret for secret in consumer.secrets if secret.is_live(now_ms)]
         secrets = (Secret(self.decrypted(secret, context).hex(), secret.until_ms) for secret in live)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import queue
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from ...domain.call_result import Attempt, CallResult, PushBatch, Verdict
 from ...domain.errors import Unavailable
 from ...domain.message import Message
-from ...domain.topic import Callback, Consumer, Group, Topic
+from ...domain.topic import Callback, Consumer
 from ..consume.claimant import ClaimedMessage
 from ..core.bodies import with_bodies
 from .run_time import MARGIN_SECONDS, RunTime
@@ -120,7 +120,9 @@ class Calls:
     ) -> tuple[CallResult, ...]:
         group = sources.group
         try:
-            consumer = self._with_secrets(sources.topic, group, consumer)
+            consumer = self.context.secret_cipher.with_plain_secrets(
+                sources.topic, group, consumer, self.context.clock.now_ms()
+            )
         except Unavailable as error:
             not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_NO_SECRET_PAUSE_MS)
             return (not_attempted,) * len(claimed_messages)
@@ -142,10 +144,3 @@ class Calls:
         push_batch = PushBatch(group.topic, group.name, group.payload, attempts, sources.topic.max_body_bytes)
         results = iter(self.context.sender.send(consumer, push_batch, seconds) if attempts else ())
         return tuple(each if isinstance(each, CallResult) else next(results) for each in contents)
-
-    def _with_secrets(self, topic: Topic, group: Group, consumer: Consumer) -> Consumer:
-        """The consumer with what a request to it is signed with. Raises Unavailable."""
-        cipher, now_ms = self.context.secret_cipher, self.context.clock.now_ms()
-        if isinstance(consumer, Callback):
-            return replace(consumer, secrets=cipher.host_secrets(topic, group, consumer.name, now_ms))
-        return cipher.with_plain_secrets(topic, group, consumer, now_ms)
