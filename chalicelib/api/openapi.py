@@ -25,7 +25,19 @@ _TIME = {"type": "string", "format": "date-time"}
 _UNITS = "What the call consumed of DynamoDB: write units, read units."
 _HEADERS = {"headers": {"Headrace-Units": {"$ref": "#/components/headers/Units"}}}
 _TEXTS = (
-    *("at", "confirm", "consumer", "dedup_id", "error", "group", "key", "page_token", "prefix", "reason"),
+    *(
+        "app",
+        "at",
+        "confirm",
+        "consumer",
+        "dedup_id",
+        "error",
+        "group",
+        "key",
+        "page_token",
+        "prefix",
+        "reason",
+    ),
     *("state", "status", "tag", "token", "topic", "window"),
     *("headrace-dedup-id", "headrace-key", "headrace-ordering-key", "headrace-tag"),
 )

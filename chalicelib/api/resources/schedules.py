@@ -120,18 +120,18 @@ def preview_schedule(context: Context) -> Response[NextTimes]:
     return Response({"next": [at(ms) for ms in islice(times, _NEXT)]})
 
 
-@call("GET", "/v1/schedules", **BY_PRODUCERS, query=PAGED)
+@call("GET", "/v1/schedules", **BY_PRODUCERS, query=(*PAGED, "app"))
 def list_schedules(context: Context) -> Response[Page[ScheduleView]]:
-    """Schedules by name, of the topics that the token may use."""
-    caller = context.caller
-    rows, next_start = lists.visible_page(
-        context,
-        "schedules",
-        context.deps.adapters.control.schedules,
-        lambda schedule: caller is None or caller.may_use(schedule.topic),
-        lambda schedule: schedule.name,
-    )
-    return Response(page(context, "schedules", [_view(context, row) for row in rows], next_start))
+    """Schedules by name, of the topics that the token may use; with `app`, of this application."""
+    purpose, app = lists.purpose("schedules", (), context.query, ("app",)), context.query.get("app")
+
+    def may_see(schedule: Schedule) -> bool:
+        may_use = context.caller is None or context.caller.may_use(schedule.topic)
+        return may_use and app in (None, schedule.app)
+
+    read = context.deps.adapters.control.schedules
+    rows, next_start = lists.visible_page(context, purpose, read, may_see, lambda schedule: schedule.name)
+    return Response(page(context, purpose, [_view(context, row) for row in rows], next_start))
 
 
 @call("GET", _SCHEDULE, **BY_PRODUCERS)

@@ -32,11 +32,10 @@ def list_schedules(
 ) -> None:
     """List schedules by name."""
     s = session(context)
-    every = s.hr.list_schedules(limit=min(limit, 200) if application is None else 200)
-    wanted = (each for each in every if application in (None, each.app))
+    every = s.hr.list_schedules(app=application, limit=min(limit, 200))
     rows = (
         (each, (each.name, each.topic, _times(each), _next(each), short(each.message.get("body"))))
-        for each in islice(wanted, limit)
+        for each in islice(every, limit)
     )
     s.output.many(("SCHEDULE", "TOPIC", "TIMES", "NEXT", "BODY"), rows, "None.")
 

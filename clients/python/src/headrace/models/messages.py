@@ -22,6 +22,7 @@ class Sent(Model, frozen=True, kw_only=True):
     shard: int | None = None
     offset: int | None = None
     deliver_at: datetime | None = None
+    job: str | None = None
     duplicate: bool = False
 
 
