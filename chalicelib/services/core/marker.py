@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...domain.errors import Unavailable
@@ -14,11 +14,6 @@ from .expiring_cache import TtlCache
 
 if TYPE_CHECKING:
     from ...store import Marks
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ...store.marks import Marks
 
 
 class Marker:
