@@ -88,6 +88,7 @@ def show_message(s: Session, message: StoredMessage) -> None:
         "keys",
         "tag",
         "ordering_key",
+        "callback_url",
         "headers",
     )
     fields = [(name, getattr(message, name)) for name in names]

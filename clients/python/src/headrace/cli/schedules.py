@@ -9,7 +9,7 @@ import typer
 
 from .. import models
 from ..outgoing import Missed, Overlap
-from .arguments import Limit, Noun, Yes, headers_of, parsed, sure
+from .arguments import CallbackUrl, Limit, Noun, Yes, headers_of, parsed, sure
 from .output import Output, short, text
 from .session import session
 
@@ -72,6 +72,7 @@ def set_schedule(
     key: Annotated[str | None, typer.Option(help="A key of its messages.")] = None,
     tag: Annotated[str | None, typer.Option(help="Their tag.")] = None,
     ordering_key: Annotated[str | None, typer.Option(help="Their ordering key.")] = None,
+    callback_url: CallbackUrl = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     paused: Annotated[bool, typer.Option("--paused", help="It waits until it is resumed.")] = False,
 ) -> None:
@@ -87,6 +88,7 @@ def set_schedule(
         key=key,
         tag=tag,
         ordering_key=ordering_key,
+        callback_url=callback_url,
         headers=headers_of(header),
         **_given(cron, every, timezone, begin, until, jitter),
     )

@@ -15,7 +15,7 @@ from ..calls import encode
 from ..errors import HeadraceError, Unavailable
 from ..models import Sent
 from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing
-from .arguments import Topic, headers_of, parsed
+from .arguments import CallbackUrl, Topic, headers_of, parsed
 from .session import PARTLY, REFUSED, Session, session
 
 _CHUNK = 100
@@ -71,9 +71,7 @@ def send(
         str | None, typer.Option(help="A message sent twice with this id is stored once.")
     ] = None,
     dedup_until: _Until = None,
-    callback_url: Annotated[
-        str | None, typer.Option(help="Where to send it, in groups whose callbacks allow the host.")
-    ] = None,
+    callback_url: CallbackUrl = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     content_type: Annotated[str | None, typer.Option(help="With --raw (text/plain).")] = None,
 ) -> None:
