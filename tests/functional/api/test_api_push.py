@@ -415,16 +415,16 @@ def test_each_way_in_takes_a_callback_url_that_a_group_allows(
     api: Client, background: Background, receiver: Receiver
 ) -> None:
     topic = api.topic(shards=1)
-    body = {"body": 1, "callback_url": callback(receiver)}
+    url = callback(receiver)
+    body = {"body": 1, "callback_url": url}
     schedule, job = f"/v1/schedules/{topic.name}", f"{topic.path}/jobs/j"
     timing = {"topic": topic.name, "every_seconds": 60}
-    headers = {"Headrace-Callback-Url": body["callback_url"]}
     calls: list[Callable[[], Any]] = [
         lambda: api.post(f"{topic.path}/messages", body),
         lambda: api.post(f"{topic.path}/transactions", {"message": body}),
         lambda: api.put(job, {**body, "delay_seconds": 60}),
         lambda: api.put(schedule, {**timing, "message": body}),
-        lambda: topic.publish(b"1", **headers),
+        lambda: topic.publish(b"1", **{"Headrace-Callback-Url": url}),
     ]
     for made in calls:
         assert "127.0.0.1" in made().refused(422, "CALLBACK_REFUSED")["detail"]
@@ -436,7 +436,7 @@ def test_each_way_in_takes_a_callback_url_that_a_group_allows(
     api.put(job, {**body, "callback_url": callback(receiver, "/again"), "delay_seconds": 60}).expect(200)
     background.later(topic, 61)
     assert sorted(request.path for request in receiver.seen) == ["/again", *["/in"] * 5]
-    assert api.get(schedule).expect(200)["message"]["callback_url"] == body["callback_url"]
+    assert api.get(schedule).expect(200)["message"]["callback_url"] == url
     for wrong in ("ftp://a.example/", "http://a.example/"):
         api.post(f"{topic.path}/messages", {"body": 1, "callback_url": wrong}).refused(400, "VALIDATION")
 
