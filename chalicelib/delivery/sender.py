@@ -108,8 +108,9 @@ class Sender:
         if not secrets:
             return CallResult(Verdict.NOT_ATTEMPTED, "the consumer has no secret to sign with")
         if isinstance(consumer, Callback):
-            # The host is asked, not the producer's URL: a path neither gives nor takes its consent.
-            deadline, root = Deadline(self.monotonic, seconds), urljoin(consumer.target, "/")
+            # The host is asked, not the producer's URL: neither its path nor its spelling decides anything.
+            root = urljoin(consumer.target.lower(), "/").replace(":443/", "/")
+            deadline = Deadline(self.monotonic, seconds)
             greeting = self._consent(root, min(seconds, handshake.SECONDS), _REFUSED_SECONDS)
             if greeting.verdict is not Verdict.DONE:
                 return replace(greeting, status=None)

@@ -189,7 +189,8 @@ def test_a_flood_of_callbacks_asks_a_host_once_and_its_paths_decide_nothing() ->
             """What became of 24 messages at once, each for a path of its own, and which paths were asked."""
             seconds[0] += later
             host.seen.clear()
-            urls = [f"https://api.example.com/{n}" for n in range(24)]
+            spellings = ("api.example.com", "API.example.com", "api.Example.com:443")
+            urls = [f"https://{spellings[n % 3]}/{n}" for n in range(24)]
             hosts = [callback(make.group(TOPIC), "api.example.com", url) for url in urls]
             signed = [replace(each, secrets=(Secret("ab" * 32),)) for each in hosts]
             with ThreadPoolExecutor(8) as pool:
