@@ -103,6 +103,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "timers": "PutItem",
         "traces": _NOTE,
         "rounds": "PutItem",  # a mark, beside a consumer that was removed while it was called
+        "rates#handshakes": "GetItem PutItem",  # before callbacks
         "rates#spent": "UpdateItem",
         "control#topics": "GetItem",
         "control#topic": f"{_READ} PutItem",  # a consumer's health, an assignment
@@ -228,14 +229,14 @@ _OBJECTS: dict[str, dict[str, tuple[str, ...]]] = {
     "journal": {"journal/*": ("s3:PutObject",), "expiring/*": ("s3:PutObject",)},
 }
 
-_CALLS_SECRETS = {"signing-key": "Encrypt Decrypt", "subscriber": "Encrypt"}
+_CALLS_SECRETS = {"signing-key": "Encrypt Decrypt", "subscriber": "Encrypt", "callback": "Encrypt Decrypt"}
 _SECRETS: dict[str, dict[str, str]] = {
     # Who delivers reads nothing but what it signs with; the API has it send test events, too.
     names.API: _CALLS_SECRETS,
     names.API_URL: _CALLS_SECRETS,
     names.RECEIVE: {"signing-key": "Decrypt"},
     names.RECEIVE_URL: {"signing-key": "Decrypt"},
-    "deliver": {"subscriber": "Decrypt"},
+    "deliver": {"subscriber": "Decrypt", "callback": "Decrypt"},
     "check": {"signing-key": "Decrypt"},
 }
 """What a function may do with which kind of secret (`secret` in KMS's encryption context)."""

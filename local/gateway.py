@@ -192,8 +192,8 @@ class Gateway:
             methods = sorted(entries)
             if method == "OPTIONS" and (pages := cors(headers.get("origin", ""), match.route, methods)):
                 return 204, pages, b""
-            detail, allow = "This path does not have this method.", {"Allow": ", ".join(methods)}
-            raise Refusal(405, "METHOD_NOT_ALLOWED", detail, headers=allow)
+            detail = f"This path does not have this method; it has {(allow := ', '.join(methods))}."
+            raise Refusal(405, "METHOD_NOT_ALLOWED", detail, headers={"Allow": allow})
         is_anonymous = not entries[method].authorizer
         throttle = self.throttle if is_anonymous else None
         if throttle and not throttle.lets_through(method, match.route, self.clock()):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from ..domain.message import Draft
 from ..domain.topic import Caller, Consumer, Group, Scope, Topic
 from ..wiring import Deps
+from .fields import without_path
 
 T = TypeVar("T")
 JSON = "application/json"
@@ -61,6 +64,17 @@ class Context(msgspec.Struct, frozen=True):
     def may_use_group(self, group: str) -> bool:
         """Whether the caller's token is for this group, too."""
         return self.caller is None or self.caller.may_use_group(group)
+
+    @property
+    def may_read(self) -> bool:
+        """Has the caller the scope consume or admin?"""
+        return self.caller is None or bool(self.caller.scopes & set(READ))
+
+    def shown_urls(self, draft: Draft) -> Draft:
+        """The draft as the caller may see it: others than readers do not see the path of its `callback_url`."""
+        if self.may_read or not draft.callback_url:
+            return draft
+        return replace(draft, callback_url=without_path(draft.callback_url))
 
     def topic(self, *, consistent: bool = False) -> Topic:
         """The topic in the path. Raises NotFound. `consistent`: read from the store, not from the cache of three

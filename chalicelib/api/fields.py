@@ -7,6 +7,7 @@ as long to import.
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Annotated, Any, TypeVar, cast
+from urllib.parse import urlsplit
 
 from msgspec import UNSET, Meta, Struct
 
@@ -18,6 +19,8 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
 Name = Annotated[str, Meta(pattern=NAME)]
 TEXT = r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*\Z"  # no control characters, not blank
 Key = Annotated[str, Meta(min_length=1, max_length=lim.MAX_KEY_CHARS, pattern=TEXT)]
+HOST = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z"  # in lower case, without a port
+Host = Annotated[str, Meta(max_length=253, pattern=HOST)]
 TAG = r"^[^|\s\x00-\x1f\x7f-\x9f]+\Z"
 Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=TAG)]
 HEADER_NAME = rf"^[A-Za-z0-9!#$%&'*+.^_`~-]{{1,{lim.MAX_HEADER_NAME_CHARS}}}\Z"
@@ -93,6 +96,12 @@ def taken(source: object, *names: str) -> dict[str, Any]:
 def _taken(source: object, name: str) -> Any:
     value = getattr(source, name, UNSET)
     return at_or_none(getattr(source, f"{name.removesuffix('_at')}_ms")) if value is UNSET else value
+
+
+def without_path(url: str) -> str:
+    """A URL without what may be a secret: its path, its query, its user."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"
 
 
 def some(fields: dict[str, Any]) -> dict[str, Any]:

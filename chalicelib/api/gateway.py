@@ -94,7 +94,8 @@ class Front(Chalice):
         """Chalice's own refusal (a method the path does not have) in our shape."""
         error: HeadraceError = unavailable("Something went wrong on our side; try again.")
         if answer["statusCode"] == problems.STATUS[MethodNotAllowed][0]:
-            error = MethodNotAllowed("METHOD_NOT_ALLOWED", "This path does not have this method.")
+            words = f"This path does not have this method; it has {answer['headers'].get('Allow')}."
+            error = MethodNotAllowed("METHOD_NOT_ALLOWED", words)
         ours = self._refused(error, request_id)
         return {**ours, "headers": {**answer["headers"], **ours["headers"]}}
 

@@ -276,7 +276,7 @@ def check_name(kind: str, name: str) -> None:
     """Malformed for what is no name of a topic, group, consumer or schedule."""
     if kind in ("topic", "group", "consumer", "schedule") and not ids.NAME.match(name):
         issue = Issue(kind, "must match [A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-        raise Malformed("INVALID_NAME", f"This is no valid name of a {kind}.", issues=(issue,))
+        raise Malformed("INVALID_NAME", f"The name of a {kind} {issue.issue}.", issues=(issue,))
 
 
 def _query(entry: Call, request: Request) -> dict[str, str]:

@@ -24,7 +24,19 @@ _TIME = {"type": "string", "format": "date-time"}
 _UNITS = "What the call consumed of DynamoDB: write units, read units."
 _HEADERS = {"headers": {"Headrace-Units": {"$ref": "#/components/headers/Units"}}}
 _TEXTS = (
-    *("at", "confirm", "consumer", "dedup_id", "error", "group", "key", "page_token", "prefix", "reason"),
+    *(
+        "app",
+        "at",
+        "confirm",
+        "consumer",
+        "dedup_id",
+        "error",
+        "group",
+        "key",
+        "page_token",
+        "prefix",
+        "reason",
+    ),
     *("state", "status", "tag", "token", "topic", "window"),
     *("headrace-dedup-id", "headrace-key", "headrace-ordering-key", "headrace-tag"),
 )
@@ -40,6 +52,7 @@ _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     "shard": {"type": "integer", "minimum": 0, "maximum": lim.SHARD_NUMBERS - 1},
     "stop": {"type": "string", "enum": ["true", "false"]},
     "headrace-app": {"type": "string", "pattern": "^[A-Za-z0-9._/-]{1,64}$"},
+    "headrace-callback-url": {"type": "string", "maxLength": lim.MAX_URL_CHARS},
     "headrace-dedup-until": {"type": "string", "enum": ["window", "done"]},
     "headrace-delay-seconds": {"type": "integer", "minimum": 0, "maximum": lim.MAX_DELAY_SECONDS},
     "headrace-priority": {"type": "integer", "minimum": 0, "maximum": lim.MAX_PRIORITIES - 1},

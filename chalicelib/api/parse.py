@@ -13,7 +13,15 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ..domain import ladder, strict_json
 from ..domain import limits as lim
 from ..domain.errors import HeadraceError, Refused, TooLarge
-from ..domain.message import TRACEPARENT, Draft, header_spelling, is_reserved, producer_text, traceparent
+from ..domain.message import (
+    TRACEPARENT,
+    Draft,
+    header_spelling,
+    host_of,
+    is_reserved,
+    producer_text,
+    traceparent,
+)
 from ..domain.request import NAME, Request
 from ..domain.times import DAY_SECONDS
 from ..domain.topic import EARLIEST, LATEST, Where
@@ -48,6 +56,7 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     )
     dedup_until: Literal["window", "done"] = "window"
     retry: settings.Retry | None = None
+    callback_url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None
 
 
 BEGINS = f'"{EARLIEST}", "{LATEST}"'
@@ -111,6 +120,8 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         raise Refused("DELAY_AMBIGUOUS", "Give either delay_seconds or deliver_at.")
     if message.dedup_until == "done" and message.dedup_id is None:
         raise invalid("dedup_until", "goes with dedup_id")
+    if message.callback_url is not None and host_of(message.callback_url) is None:
+        raise invalid("callback_url", "must be a URL like https://host/path, without a user name")
     due_ms = now_ms + (message.delay_seconds or 0) * 1000
     if message.deliver_at is not None:
         due_ms = due(message.deliver_at, now_ms)
@@ -128,6 +139,7 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         accepted_ms=now_ms if due_ms > now_ms or message.deliver_at is not None else None,
         **(retry_of(message.retry) if message.retry else {}),
         **taken(message, "tag", "ordering_key", "shard", "priority", "headers", "dedup_id", "dedup_until"),
+        callback_url=message.callback_url,
         sent_ms=time_ms(message.sent_at, "sent_at") if message.sent_at is not None else None,
     )
 

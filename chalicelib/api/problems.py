@@ -44,6 +44,7 @@ PATTERNS = {
     fields.JOB_PATTERN: "must have 1 to 128 printable ASCII characters, without ?, [, \\ and ]",
     fields.STATIC_VALUE: "must have printable ASCII characters only, and no spaces at its ends",
     fields.TIMEZONE: "must be the name of a time zone, such as Europe/Zurich",
+    fields.HOST: "must be a host in lower case, without a port, such as api.example.com",
     fields.APP: "must have 1 to 64 letters, digits, ., _, / or -",
 }
 _UNMATCHED = {f"Expected `str` matching regex {pattern!r}": words for pattern, words in PATTERNS.items()}

@@ -13,7 +13,7 @@ from ..domain import ladder
 from ..domain import limits as lim
 from ..domain.settings import DEFAULT_RETRY, Destination, GroupSettings, Setting, TopicSettings, rows_of
 from ..domain.topic import Group, Topic
-from .fields import TAG, Count, Name, Pointer, Step, Time, at, at_or_none, one_of, shown, taken
+from .fields import TAG, Count, Host, Name, Pointer, Step, Time, at, at_or_none, one_of, shown, taken
 from .http import invalid
 
 
@@ -47,6 +47,18 @@ class DestinationView(TypedDict):
     include_body: bool
 
 
+class CallbacksBody(Struct, forbid_unknown_fields=True):
+    """The hosts, in lower case, that a message's `callback_url` may name."""
+
+    hosts: Annotated[list[Host], Meta(min_length=1, max_length=lim.MAX_CALLBACK_HOSTS)]
+
+
+class CallbacksView(TypedDict):
+    """The hosts that a message's `callback_url` may name."""
+
+    hosts: list[str]
+
+
 class RetryView(TypedDict):
     """A retry policy. `ladder` is a name or a list of seconds; three fields are for `exponential`. `steps_from`: that a
     step counts from the start of the failed attempt."""
@@ -77,7 +89,7 @@ def _body(name: str, doc: str, settings: type) -> type[Struct]:
 
 
 def _given_type(row: Setting) -> Any:
-    of: Any = {ladder.Retry: Retry, Destination: DestinationBody}.get(row.given)
+    of: Any = {ladder.Retry: Retry, Destination: DestinationBody, dict: CallbacksBody}.get(row.given)
     if row.choices:
         of = Literal[row.choices]
     elif of is None:
@@ -95,6 +107,7 @@ def _shown_type(row: Setting) -> Any:
     kinds: dict[Any, Any] = {
         ladder.Retry: RetryView,
         Destination: DestinationView,
+        dict: CallbacksView,
         int: Count,
         list: list[str],
     }
@@ -242,6 +255,7 @@ _SHOWN: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
         ("on_dead", "on_success"), lambda to: to and {"topic": to.topic, "include_body": to.include_body}
     ),
+    "callbacks": lambda to: to and {"hosts": list(to)},
     "begin": lambda begin: at(int(begin[1:])) if begin.startswith("@") else begin,
     "tags": lambda tags: " || ".join(tags) if tags is not None else "*",
 }

@@ -227,6 +227,7 @@ _READ: Mapping[type, Callable[[Fields, str], Any]] = {
     bool: lambda fields, name: fields[name] == "true",
     list: lambda fields, name: fields[name].split(),
     Destination: _destination,
+    dict: lambda fields, name: {"hosts": _words(fields, name)},
 }
 
 
@@ -339,8 +340,9 @@ ACTIONS = frozenset(
         *("delete_topic", "delete_group", "pause_group", "resume_group", "purge_group", "purge_topic"),
         *("produce", "amend_message", "change_delayed", "cancel_message", "retry_now", "settle_message"),
         *("edit_dead_letter", "merge_dead_letters", "delete_dead_letter", "create_replay"),
-        *("delete_consumer", "rotate_secret", "commit", "roll_back", "rotate_token", "delete_token"),
-        *("delete_events", "run_schedule", "pause_schedule", "resume_schedule", "delete_schedule"),
+        *("delete_consumer", "rotate_secret", "rotate_callback_secrets", "rotate_token", "delete_token"),
+        *("commit", "roll_back", "delete_events"),
+        *("run_schedule", "pause_schedule", "resume_schedule", "delete_schedule"),
     )
 )
 

@@ -42,22 +42,26 @@ def greet(egress: Egress, url: str, origin: str, may_ask: MayAsk, seconds: float
     return CallResult(Verdict.FAILED, detail, answer.status, duration_ms=answer.duration_ms)
 
 
-class Trusted:
-    """URLs whose owners have agreed, remembered in this process for an hour."""
+class Consents:
+    """What the owners of URLs answered, remembered in this process: for an hour that they agreed, and `refused_seconds`
+    that they did not. Calls that need the same answer wait for one handshake."""
 
     def __init__(self, monotonic: Monotonic) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._until: dict[str, float] = {}
+        self._answers: dict[str, tuple[threading.Lock, float, CallResult | None]] = {}
 
-    def has(self, url: str) -> bool:
-        """Has the URL's owner agreed within the last hour?"""
+    def answer(self, url: str, ask: Callable[[], CallResult], refused_seconds: float = 0) -> CallResult:
+        """The answer of the URL's owner, as it is remembered, or else to `ask`."""
         with self._lock:
-            return self._until.get(url, 0.0) > self._monotonic()
-
-    def add(self, url: str) -> None:
-        """Remember for an hour that the URL's owner has agreed."""
-        with self._lock:
-            if len(self._until) >= _MAX_TRUSTED:
-                self._until.clear()
-            self._until[url] = self._monotonic() + _TRUST_SECONDS
+            if len(self._answers) >= _MAX_TRUSTED:
+                self._answers.clear()
+            asking = self._answers.setdefault(url, (threading.Lock(), 0.0, None))[0]
+        with asking:
+            _, until, known = self._answers.get(url, (asking, 0.0, None))
+            if known and until > self._monotonic():
+                return known
+            answer = ask()
+            seconds = _TRUST_SECONDS if answer.verdict is Verdict.DONE else refused_seconds
+            self._answers[url] = asking, self._monotonic() + seconds, answer
+            return answer

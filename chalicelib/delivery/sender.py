@@ -6,12 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import partial
+from urllib.parse import urljoin
 
 from ..domain import strict_json
 from ..domain.call_result import MOST_SHOWN_BYTES, Attempt, CallResult, Exchange, PushBatch, Verdict
 from ..domain.limits import MAX_RETRY_SECONDS, NEVER_RETRY_STATUS
 from ..domain.message import header_spelling
-from ..domain.topic import Consumer, ConsumerKind
+from ..domain.topic import Callback, Consumer, ConsumerKind
 from ..domain.transaction import CheckAnswer, Transaction
 from ..ports.world import Clock
 from . import answers, checks, events, function_batch, handshake, transform, webhooks
@@ -22,6 +24,7 @@ from .functions import FunctionFailed, Functions, Throttled
 _SLOW_DOWN = {429, 503}  # the subscriber, or a proxy before it, asks for time
 _GATEWAY_STATUSES = {502, 504}  # a proxy before the subscriber got no proper answer from it
 _GONE = 410
+_REFUSED_SECONDS = 300.0  # so long a host that does not agree to callbacks is not asked again
 
 
 @dataclass(kw_only=True, eq=False)
@@ -40,7 +43,7 @@ class Sender:
     may_ask: handshake.MayAsk = lambda host: True
 
     def __post_init__(self) -> None:
-        self._trusted = handshake.Trusted(self.monotonic)
+        self._consents = handshake.Consents(self.monotonic)
 
     def send(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> tuple[CallResult, ...]:
         """Send a push batch in one request that takes at most so many seconds. One result for each of its messages."""
@@ -87,22 +90,32 @@ class Sender:
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         """Ask a producer what became of its transaction. Asks for consent first, once an hour for each URL."""
         url, deadline = transaction.check_url or "", Deadline(self.monotonic, seconds)
-        if not self._trusted.has(url):
-            greeting = handshake.greet(self.egress, url, self.origin, self.may_ask, seconds)
-            if greeting.verdict is not Verdict.DONE:
-                return CheckAnswer(None, greeting.detail)
-            self._trusted.add(url)
+        greeting = self._consent(url, seconds)
+        if greeting.verdict is not Verdict.DONE:
+            return CheckAnswer(None, greeting.detail)
         body = checks.question(transaction)
         id = f"{transaction.id}.{transaction.check_ms}"
         signature = webhooks.sign(secrets, id, self.real_clock.now_ms() // 1000, body)
         headers = {"Content-Type": "application/json", **signature}
-        seconds_left = max(0.1, round(seconds - deadline.spent_ms() / 1000, 1))  # shown where no answer comes
-        return checks.read(self.egress.call("POST", url, headers, body, seconds_left))
+        return checks.read(self.egress.call("POST", url, headers, body, _left(deadline, seconds)))
+
+    def _consent(self, url: str, seconds: float, refused_seconds: float = 0) -> CallResult:
+        """The consent of a URL's owner, asked for once an hour."""
+        ask = partial(handshake.greet, self.egress, url, self.origin, self.may_ask, seconds)
+        return self._consents.answer(url, ask, refused_seconds)
 
     def _post(self, consumer: Consumer, push_batch: PushBatch, seconds: float) -> CallResult:
         secrets = live_secrets(consumer, self.clock.now_ms())
         if not secrets:
             return CallResult(Verdict.NOT_ATTEMPTED, "the consumer has no secret to sign with")
+        if isinstance(consumer, Callback):
+            # The host is asked, not the producer's URL: neither its path nor its spelling decides anything.
+            root = urljoin(consumer.target.lower(), "/").replace(":443/", "/")
+            deadline = Deadline(self.monotonic, seconds)
+            greeting = self._consent(root, min(seconds, handshake.SECONDS), _REFUSED_SECONDS)
+            if greeting.verdict is not Verdict.DONE:
+                return replace(greeting, status=None)
+            seconds = _left(deadline, seconds)
         signature, answer = self._request(consumer, events.post(push_batch), secrets, seconds)
         result = self._judge(consumer, answer)
         if isinstance(answer, Unreached) or result.verdict is Verdict.DONE:
@@ -131,7 +144,7 @@ class Sender:
         if 200 <= status < 300:
             verdict = Verdict.DONE
         elif status == _GONE:
-            verdict = Verdict.GONE
+            verdict = Verdict.REFUSED if isinstance(consumer, Callback) else Verdict.GONE
         else:
             is_final = status in (self.never_retry_status, *consumer.reject_statuses)
             verdict = Verdict.REFUSED if is_final else Verdict.FAILED
@@ -160,6 +173,11 @@ class Sender:
             result = CallResult(Verdict.DONE, "it answered", duration_ms=ms, is_own_answer=True)
         said = answer if isinstance(answer, bytes) else b""
         return Exchange(consumer.target, {}, event, result, {}, said[:MOST_SHOWN_BYTES], len(said))
+
+
+def _left(deadline: Deadline, seconds: float) -> float:
+    """What is left of the seconds, as it is shown where no answer comes."""
+    return max(0.1, round(seconds - deadline.spent_ms() / 1000, 1))
 
 
 def preview(consumer: Consumer, push_batch: PushBatch) -> Exchange:

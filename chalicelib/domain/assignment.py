@@ -66,10 +66,11 @@ class Target(NamedTuple):
 
 class Team(NamedTuple):
     """A group's consumers: the owner of each shard (in a broadcast: all that are ACTIVE), and, in the order of their
-    ranks, those that are called."""
+    ranks, those that are called. `allows`: does any group of the topic allow callbacks to this host?"""
 
     owners: Sequence[Consumer | None]
     called: Sequence[Consumer]
+    allows: Callable[[str], bool] = lambda host: False
 
 
 class Staffed(NamedTuple):

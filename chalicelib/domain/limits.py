@@ -98,6 +98,7 @@ MAX_CHECK_AFTER_SECONDS = times.DAY_SECONDS
 CHECK_TIMEOUT = timedelta(seconds=10)
 
 # Handshakes
+MAX_CALLBACK_HOSTS = 16  # of a group
 MAX_HANDSHAKES = 600  # with one host in an hour, half of them at once, for all consumers together
 
 MAX_METERED_GROUPS = 50  # of a stage: each has four metrics of its own, at 0.30 USD a month

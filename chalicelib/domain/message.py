@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -18,6 +19,7 @@ from .status import Status, combined
 JSON = "application/json"
 TRACEPARENT = "traceparent"
 _NEVER_MS = 1 << 62
+_URL = r"(?:https://|http://(?=localhost|127\.))([A-Za-z0-9.-]+)(?::[0-9]{1,5})?(?:[/?][!-~]*)?"
 _ANSWER_BYTES = 1000  # id, receipt, tag, content type, times and the names of the fields
 
 
@@ -133,6 +135,8 @@ class Draft:
     acts: tuple[Act, ...] = ()
     redact: tuple[str, ...] = ()
     firing: Firing | None = None
+    callback_url: str | None = None
+    """Where it is sent, in a group that allows it."""
 
     @property
     def has_body(self) -> bool:
@@ -196,6 +200,12 @@ class Message:
 def producer_text(token_id: str, app: str, address: str) -> str:
     """What is stored of a producer: its token's id, app and address, with a space after each."""
     return f"{token_id} {app} {address}".rstrip()
+
+
+def host_of(url: str | None) -> str | None:
+    """The host of a URL, in lower case; None if the text is none that every reader takes to name the same host."""
+    match = re.fullmatch(_URL, url or "")
+    return match[1].lower() if match else None
 
 
 def with_acts(draft: Draft, *acts: Act) -> Draft:

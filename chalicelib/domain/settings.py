@@ -61,9 +61,9 @@ class Destination:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A row. `type` is that of the dataclass's field; `given` is the type in requests: int, float, bool, str, list,
-    Retry or Destination. A number is from `least` to `most`; a text has `most` characters at most or is one of
-    `choices`; a list has `most` texts. `nullable`: null in a request takes the setting away. `label` is in the
-    console (empty: no plain field of its form), `help` and `usual` (the default in words) are in the docs."""
+    Retry, Destination or dict (of hosts). A number is from `least` to `most`; a text has `most` characters at most or
+    is one of `choices`; a list has `most` texts. `nullable`: null in a request takes the setting away. `label` is in
+    the console (empty: no plain field of its form), `help` and `usual` (the default in words) are in the docs."""
 
     field: str
     name: str
@@ -345,4 +345,10 @@ class GroupSettings:
         None,
         label="Destination of successes",
         help="as `on_dead`, for each message that ends as SUCCESS; each acknowledgement then costs more",
+    )
+    callbacks: tuple[str, ...] | None = setting(
+        None,
+        given=dict,
+        label="Hosts of callbacks",
+        help="hosts, 16 at most, that a message's [`callback_url`](howto/delay.md#a-url-for-each-job) may name",
     )

@@ -29,6 +29,8 @@ from .times import DAY_MS
 
 _ID_CHARS = 128
 _FORMER_INSTANCES = 8
+CALLBACKS = "callbacks"
+"""Who claims what is sent to `callback_url`s, where no push consumer owns a shard: its uid and name."""
 # The beginning of a caller's id without a token.
 IAM = "iam:"
 EARLIEST = "earliest"
@@ -138,13 +140,15 @@ class Topic(TopicSettings):
 
 @dataclass(frozen=True, slots=True)
 class Group(GroupSettings):
-    """A consumer group with its settings. `paused_until_ms`: no messages are handed out before this time."""
+    """A consumer group with its settings. `paused_until_ms`: no messages are handed out before this time. Of
+    `secrets` come those that sign callbacks."""
 
     topic: str
     name: str
     uid: str
     created_ms: int
     paused_until_ms: int = 0
+    secrets: tuple[Secret, ...] = ()
     version: int = 0
 
     @property
@@ -260,6 +264,11 @@ class Consumer:
     def overlap_until_ms(self, now_ms: int) -> int | None:
         """Until when the secret before the last rotation also signs; None: only the present one signs."""
         return max((s.until_ms for s in self.secrets if s.until_ms and s.until_ms > now_ms), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Callback(Consumer):
+    """A host that is called for messages with a `callback_url`, or who claims them. It is not stored."""
 
 
 @dataclass(frozen=True, slots=True)

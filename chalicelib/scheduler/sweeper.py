@@ -112,7 +112,8 @@ class Sweeper:
                 continue
             targets = [c for c in staffed.consumers if c.is_called and c.state == ConsumerState.ACTIVE]
             is_shared = not POLICIES[staffed.group.mode].per_consumer
-            owners += [(staffed, uid) for uid in dict.fromkeys("" if is_shared else c.uid for c in targets)]
+            uids = [""] * bool(targets or staffed.group.callbacks) if is_shared else [c.uid for c in targets]
+            owners += [(staffed, uid) for uid in uids]
         for staffed, uid in from_another(owners, self.clock.now_ms() // MINUTE_MS):
             if not has_time():
                 findings.is_whole = False

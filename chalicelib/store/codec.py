@@ -85,6 +85,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     job: str | None = _as("jb")
     redact: tuple[str, ...] = _as("rp", ())
     priority: int | None = _as("pr")
+    callback_url: str | None = _as("cu")
 
 
 _SAME = Wire.__struct_fields__[6:]

@@ -160,7 +160,8 @@ class Control(TableAccess, table="control"):
         return self._save(rows.AssignmentRow.of(_assignment_key(topic, group), new, new.epoch - 1 or None))
 
     def staffed_groups(self, topic: Topic) -> list[Staffed]:
-        """The topic's groups that have consumers, by name. One read, not consistent: it may miss the newest."""
+        """The topic's groups that have consumers or callbacks, by name. One read, not consistent: it may miss the
+        newest."""
         items = {item["sk"]["S"]: item for item in self._query(_home(topic), consistent=False)}
         groups = map(rows.GroupRow.decoded, _under(items, "group#"))
         groups_with_staff = (_staffed_group(topic, group, items) for group in groups)
@@ -376,10 +377,11 @@ def _replays_of(home: str) -> str:
 
 
 def _staffed_group(topic: Topic, group: Group, items: Mapping[str, Item]) -> Staffed | None:
-    """A group among the topic's rows; None if it has no consumers."""
+    """A group among the topic's rows; None if it has neither consumers nor callbacks."""
     consumers = tuple(map(rows.ConsumerRow.decoded, _under(items, f"consumer#{group.uid}#")))
     row = items.get(_assignment_key(topic, group).sk)
-    return Staffed(group, consumers, rows.AssignmentRow.decoded(row) if row else None) if consumers else None
+    has_staff = consumers or group.callbacks
+    return Staffed(group, consumers, rows.AssignmentRow.decoded(row) if row else None) if has_staff else None
 
 
 def _under(items: Mapping[str, Item], prefix: str) -> list[Item]:

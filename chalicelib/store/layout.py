@@ -163,7 +163,7 @@ Attribute names are short because a row is billed by its size, names included.
            `replays#<home>`: a replay's id begins with the home of its topic's replays, and goes on with the time
     sk S   name or id, of a retired topic `<name>#<uid>`; below a topic `group#<name>`, `retired#<name>#<group uid>`,
            `consumer#<group uid>#<name>`, `left#<group uid>#<name>#<consumer uid>` and `assignment#<group uid>`
-  A subscriber's secrets and the signing keys are encrypted, each for its own row (docs/adr/0053).
+  Subscribers' secrets, those of callbacks and the signing keys are encrypted, each for its row (docs/adr/0053).
   A retired topic or group is in no list any more; the mark says that its deletion was begun, until it is ended. So
   does `left#` of a broadcast's consumer whose cursors may still be open.
     version N  optimistic lock: rises with each write, which expects the one before (an assignment's is its epoch)

@@ -80,7 +80,7 @@ def test_a_key_is_used_for_its_own_stage_and_for_one_kind_of_secret(template_fil
         if any(action.startswith("kms:") for action in statement["Action"]):
             only = statement["Condition"]["StringEquals"]
             assert len({only["aws:ResourceTag/headrace"], only["kms:EncryptionContext:headrace"]}) == 1
-            assert only["kms:EncryptionContext:secret"] in ("signing-key", "subscriber")
+            assert only["kms:EncryptionContext:secret"] in ("signing-key", "subscriber", "callback")
 
 
 def test_a_part_of_a_table_is_of_one_kind(template_file: Path) -> None:

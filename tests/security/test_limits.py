@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import json
+import ssl
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 import app
+from chalicelib.domain.call_result import Attempt, PushBatch
+from chalicelib.domain.signing import Secret
+from chalicelib.services.push.sources import callback
 from infra.package import describe
 from infra.stages import read
+from tests.functional.delivery.receivers import http_receiver, public_egress_to
+from tests.functional.delivery.test_delivery_handshake import sender
+from tests.support import factories as make
 from tests.support.browser import Browser
 from tests.support.day import World, a_world
 from tests.support.http import Client, Reply
 from tests.support.roles import Guard
 
 LIMIT = 10
+TOPIC = make.topic()
 
 
 @pytest.fixture(scope="module")
@@ -162,3 +175,34 @@ def test_each_call_without_a_token_has_a_bound_of_its_own(tmp_path: Path) -> Non
     }
     assert bounded_calls == anonymous
     assert {("GET", "/~1v1~1health"), ("POST", "/~1console~1sign-in")} <= bounded_calls
+
+
+def test_a_flood_of_callbacks_asks_a_host_once_and_its_paths_decide_nothing() -> None:
+    authority, tls, seconds = trustme.CA(), ssl.create_default_context(), [0.0]
+    authority.configure_trust(tls)
+    batch = PushBatch(TOPIC.name, "g", "binary", (Attempt(make.message(), 1),))
+    with http_receiver() as host, closing(public_egress_to(host, tls)) as egress:
+        host.secure(authority.issue_cert("api.example.com"))
+        out = sender(egress, lambda: time.monotonic() + seconds[0])
+
+        def flood(later: float) -> tuple[set[str], list[str]]:
+            """What became of 24 messages at once, each for a path of its own, and which paths were asked."""
+            seconds[0] += later
+            host.seen.clear()
+            spellings = ("api.example.com", "API.example.com", "api.Example.com:443")
+            urls = [f"https://{spellings[n % 3]}/{n}" for n in range(24)]
+            hosts = [callback(make.group(TOPIC), "api.example.com", url) for url in urls]
+            signed = [replace(each, secrets=(Secret("ab" * 32),)) for each in hosts]
+            with ThreadPoolExecutor(8) as pool:
+                results = list(pool.map(lambda each: out.send(each, batch, 30)[0], signed))
+            asked = [request.path for request in host.seen if request.method == "OPTIONS"]
+            return {result.verdict for result in results}, asked
+
+        assert flood(0) == ({"FAILED"}, ["/"])
+        assert flood(299) == ({"FAILED"}, [])
+        host.headers["WebHook-Allowed-Origin"] = "*"
+        assert [flood(later) for later in (2, 3500, 101)] == [
+            ({"DONE"}, asked) for asked in (["/"], [], ["/"])
+        ]
+        host.status = 410
+        assert flood(0) == ({"REFUSED"}, []), "and does not stop the host"

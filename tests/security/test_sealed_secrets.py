@@ -22,6 +22,7 @@ from tests.support.aws_answers import KEY
 from tests.support.browser import Browser
 from tests.support.day import World, a_world
 from tests.support.http import Group as GroupCalls
+from tests.support.receiver import is_signed
 from tests.support.roles import Guard, at_work
 
 ROTATE = "/v1/signing-key/rotate"
@@ -169,15 +170,62 @@ def test_a_hostile_consumer_never_gets_the_headers_of_a_subscriber(world: World,
     assert HEADER not in all_rows(world)
 
 
+def test_a_producer_gains_nothing_by_a_callback_url(world: World, receiver: Receiver) -> None:
+    with http_receiver() as evil:
+        url = evil.url.replace("/in", "/s3cret")
+        group, secret = subscribed(
+            world, receiver.url, headers={"Authorization": HEADER}, transform="{moved: body}"
+        )
+        topic = group.topic
+        grant = {"name": "thief", "scopes": ["produce"], "topics": [topic.name]}
+        thief = replace(world.api, token=world.api.post("/v1/tokens", grant).expect(201)["token"])
+        hosts = {"callbacks": {"hosts": ["127.0.0.1"]}}
+        own = world.api.put(group.path, hosts).expect(200)["callback_secrets"]["127.0.0.1"]
+        other = world.api.put(topic.group("other").path, hosts).expect(200)["callback_secrets"]["127.0.0.1"]
+        thief.put(group.path, {"callbacks": {"hosts": ["localhost"]}}).refused(403)
+        thief.post(f"{group.path}/rotate-secret").refused(403)
+        path, port = f"{topic.path}/messages", evil.port
+        for host in ("localhost", "127.0.0.1.example.com", "127.1"):
+            thief.post(path, {"body": 1, "callback_url": f"http://{host}:{port}/"}).refused(
+                422, "CALLBACK_REFUSED"
+            )
+        for authority in ("127.0.0.1@localhost", "localhost\\@127.0.0.1", "127.0.0.1#@localhost", "[::1]"):
+            forged = {"body": 1, "callback_url": f"http://{authority}:{port}/"}
+            thief.post(path, forged).refused(400, "VALIDATION")
+        sent = thief.post(path, {"body": "?", "callback_url": url, "delay_seconds": 60}).expect(201)
+        seen = thief.call("PATCH", f"{path}/{sent['id']}", {"body": "pay me"}).expect(200)
+        assert seen["callback_url"] == f"http://127.0.0.1:{port}/…"
+        assert world.api.get(f"{path}/{sent['id']}").expect(200)["callback_url"] == url
+        world.clock.advance(61)
+        world.call("mover", {})
+        for name in (group.name, "other"):
+            with at_work("deliver"):
+                world.call("deliver", {"topic": topic.name, "group": name})
+    assert receiver.seen == [], "in place of the consumers"
+    assert len(evil.seen) == 2
+    for request in evil.seen:
+        assert request.body == b'"pay me"'
+        assert "authorization" not in request.headers
+        assert not is_signed(f"whsec_{base64.b64encode(secret).decode()}", request.headers, request.body)
+    signed = [[is_signed(each, r.headers, r.body) for each in (own, other)] for r in evil.seen]
+    assert signed == [[True, False], [False, True]]
+
+
 def test_each_role_decrypts_only_what_it_signs_with(world: World) -> None:
     def holders(action: str, kind: str) -> set[str]:
         guard = Guard()
         return {name for name in names.FUNCTIONS if guard.allowed(name, f"kms:{action}", f"{KEY}#{kind}")}
 
-    assert holders("Decrypt", "subscriber") == {"deliver"}
     calls = {names.API, names.API_URL}
+    assert holders("Decrypt", "subscriber") == {"deliver"}
+    assert holders("Decrypt", "callback") == {*calls, "deliver"}
     assert holders("Decrypt", "signing-key") == {*calls, names.RECEIVE, names.RECEIVE_URL, "check"}
-    assert holders("Encrypt", "signing-key") == holders("Encrypt", "subscriber") == calls
+    assert (
+        holders("Encrypt", "signing-key")
+        == holders("Encrypt", "subscriber")
+        == holders("Encrypt", "callback")
+        == calls
+    )
     assert holders("CreateGrant", "subscriber") == holders("ScheduleKeyDeletion", "signing-key") == set()
     group, _ = subscribed(world)
     for function in set(names.FUNCTIONS) - {"deliver"}:

@@ -48,11 +48,12 @@ def functions() -> Iterable[str]:
 
 def secrets() -> Iterable[str]:
     """What each function's role may do with which kind of secret."""
-    yield "| function | subscribers' secrets | signing key |"
-    yield "|---|---|---|"
+    yield "| function | subscribers' secrets | callbacks' secrets | signing key |"
+    yield "|---|---|---|---|"
+    columns = ("subscriber", "callback", "signing-key")
     for name in names.FUNCTIONS:
         if kinds := roles._SECRETS.get(name):
-            cells = [kinds.get(kind, "").lower().replace(" ", ", ") for kind in ("subscriber", "signing-key")]
+            cells = [kinds.get(kind, "").lower().replace(" ", ", ") for kind in columns]
             yield "| " + " | ".join([f"`{name}`", *cells]) + " |"
 
 

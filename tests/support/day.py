@@ -253,6 +253,8 @@ def work(world: World, receiver: Receiver) -> None:
     world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
     world.api.post(f"{group.path}/consumers/c/test").expect(200)
     produce(world, topic)
+    world.api.put(group.path, {"callbacks": {"hosts": ["127.0.0.1"]}}).expect(200)
+    topic.produce("called", callback_url=receiver.url)
     world.wake(topic)
     fail(world, topic, group, receiver)
     pull(world, topic)

@@ -31,6 +31,7 @@ def test_each_setting_of_a_form_reaches_the_call(action: str, row: Setting) -> N
         row.name: {
             **{int: 7, float: 7, bool: True, list: ["7"]},
             Destination: {"topic": "7", "include_body": False},
+            dict: {"hosts": ["7"]},
         }.get(row.given, text)
     }
     empty: dict[str, object] = {row.name: []} if row.given is list else {}

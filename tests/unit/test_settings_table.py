@@ -38,4 +38,4 @@ def test_every_number_has_bounds_and_every_default_is_within_them() -> None:
         assert row.default is None or row.least <= row.default <= row.most, row.name
     words = [row for row in rows if row.choices and row.name != "mode"]
     assert [row.name for row in words if row.default not in row.choices] == []
-    assert {row.given for row in rows} == {bool, int, float, str, list, Retry, Destination}
+    assert {row.given for row in rows} == {bool, int, float, str, list, Retry, Destination, dict}

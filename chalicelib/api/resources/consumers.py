@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
-from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct, field
 
@@ -31,6 +30,7 @@ from ..fields import (
     one_of,
     shown,
     taken,
+    without_path,
 )
 from ..http import invalid
 
@@ -321,12 +321,6 @@ def _view(context: Context, member: "Membership") -> MemberView:
     body = shown(MemberView, member, **_consumer_view(member.consumer, context.now_ms))
     is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
     return body if is_admin or "url" not in body else {**body, "url": without_path(body["url"])}
-
-
-def without_path(url: str) -> str:
-    """A URL without what may be a secret: its path, its query, its user."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"
 
 
 def _consumer_view(consumer: Consumer, now_ms: int) -> ConsumerView:

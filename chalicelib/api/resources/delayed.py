@@ -55,8 +55,14 @@ _JOB = f"{TOPIC}/jobs/{{job}}"
 _JOBS, _MESSAGES = f"{TOPIC}/jobs", f"{TOPIC}/messages"
 
 
+class ProducedJob(Produced):
+    """Where a job was stored, under its name."""
+
+    job: str
+
+
 @call("PUT", _JOB, **BY_PRODUCERS, body=parse.MessageBody, headers=(parse.APP,), statuses=(200, 201))
-def put_job(context: Context) -> Response[Produced]:
+def put_job(context: Context) -> Response[ProducedJob]:
     """Store a message under a name of yours (201), or replace the one that waits under it: content and time (200).
 
     The name is free again when every group has ended the message, or it was cancelled. Until then, from a group's claim
@@ -68,7 +74,7 @@ def put_job(context: Context) -> Response[Produced]:
     topic = context.topic_for(takes_all([draft]))
     by = parse.producer(context)
     result, is_new = context.deps.named_jobs.put(topic, name, draft, by, context.may_use_group)
-    return Response(produced_view(topic.name, result), 201 if is_new else 200)
+    return Response({**produced_view(topic.name, result), "job": name}, 201 if is_new else 200)
 
 
 @call("GET", _JOB, scopes=READ)

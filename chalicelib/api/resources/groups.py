@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from msgspec import Meta, Struct
 
+from ...delivery.webhooks import format_secret
 from ...domain import attention
 from ...domain import limits as lim
 from ...domain.errors import Forbidden, NotFound, Refused
@@ -15,7 +16,7 @@ from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, 
 from ...modes import POLICIES
 from .. import lists, parse, settings
 from ..calls import ADMIN, ANY, GROUP, PAGED, TOPIC, Context, Response, call
-from ..fields import Count, Name, NoBody, Time, at, one_of, shown, taken
+from ..fields import Count, Name, NoBody, RotateBody, Time, at, one_of, shown, taken
 from ..http import invalid
 from .consumers import AssignmentView, assignment_view, shard_owners
 
@@ -37,6 +38,13 @@ class PauseBody(Struct, forbid_unknown_fields=True):
     """When a pause ends by itself; without `until`, the group is paused until it is resumed."""
 
     until: Time | None = None
+
+
+class StoredGroup(settings.GroupView):
+    """A group's settings; where `callbacks` were given, and after a rotation, the secret that signs callbacks to each
+    host."""
+
+    callback_secrets: NotRequired[dict[str, str]]
 
 
 class GroupStates(TypedDict):
@@ -145,7 +153,7 @@ class GroupRatesView(TypedDict):
 
 
 @call("PUT", GROUP, scopes=ADMIN, body=settings.GroupBody, statuses=(200, 201))
-def put_group(context: Context) -> Response[settings.GroupView]:
+def put_group(context: Context) -> Response[StoredGroup]:
     """Create a group, or change the settings that are given."""
     topic, name = context.topic(consistent=True), context.params["group"]
     fields = settings.given(context.body)
@@ -157,13 +165,35 @@ def put_group(context: Context) -> Response[settings.GroupView]:
         if to := fields.get(name_of):
             target = destination(context, to.topic, name_of, topic)
             fields[name_of] = Destination(target.name, target.uid, to.include_body)
+    if to := fields.get("callbacks"):
+        fields["callbacks"] = tuple(dict.fromkeys(to.hosts))
+        context.deps.registry.will_be_called(topic)
     group, is_new = context.deps.admin.put_group(topic, name, fields, settings.new_retry(fields))
     if is_new:
         context.deps.signing_keys.present()  # the first use makes it, and `receive` may not
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
-    return Response(settings.group_view(topic, group, context.now_ms), 201 if is_new else 200)
+    if not fields.get("callbacks"):
+        return Response({**settings.group_view(topic, group, context.now_ms)}, 201 if is_new else 200)
+    context.deps.waker.wake_after_resumption(topic, group)
+    return Response(_with_secrets(context, topic, group), 201 if is_new else 200)
+
+
+def _with_secrets(context: Context, topic: Topic, group: Group) -> StoredGroup:
+    of, now_ms = context.deps.secret_cipher.host_secrets, context.now_ms
+    keys = {host: bytes.fromhex(of(topic, group, host, now_ms)[0].hex) for host in group.callbacks or ()}
+    secrets = {host: format_secret(key) for host, key in keys.items()}
+    return {**settings.group_view(topic, group, now_ms), "callback_secrets": secrets}
+
+
+@call("POST", f"{GROUP}/rotate-secret", scopes=ADMIN, body=RotateBody)
+def rotate_callback_secrets(context: Context) -> Response[StoredGroup]:
+    """Sign callbacks with new secrets; the old ones sign, too, for `overlap_seconds` (a day)."""
+    topic = context.topic(consistent=True)
+    overlap_ms = context.body.overlap_seconds * 1000
+    group = context.deps.admin.rotate_callback_secret(topic, context.params["group"], overlap_ms)
+    return Response(_with_secrets(context, topic, group))
 
 
 def destination(context: Context, name: str, setting: str, own: Topic | None = None) -> Topic:

@@ -33,6 +33,7 @@ class Content(Body):
     ordering_key: str | None
     priority: NotRequired[Count]
     job: NotRequired[str]
+    callback_url: NotRequired[str]
     headers: Mapping[str, str]
     accepted_at: Time
     sent_at: NotRequired[Time]
@@ -167,7 +168,7 @@ def base_content(message: Message) -> Content:
         **taken(draft, "content_type", "keys", "tag", "ordering_key", "headers"),
         "accepted_at": at(message.first_accepted_ms),
     }
-    more = taken(draft, "job", "priority", "sent_at", "expires_at", "changed_at") | {
+    more = taken(draft, "job", "priority", "callback_url", "sent_at", "expires_at", "changed_at") | {
         "deliver_at": at_or_none(draft.due_ms)
     }
     if draft.firing:

@@ -91,11 +91,12 @@ def message_view(
     context: Context, topic: Topic, message: "AnyMessage", topic_statuses: "TopicStatuses | None" = None
 ) -> MessageView:
     """A message as it stands, wherever that is; one of several, as they stood at the same moment."""
-    blobs = context.deps.adapters.blobs
+    whole = message if isinstance(message, Message) else message.message
+    whole = shown_body(context.deps.adapters.blobs, topic, whole)
+    whole = replace(whole, draft=context.shown_urls(whole.draft))
     if isinstance(message, Message):
         statuses = (topic_statuses or context.deps.statuses.of_topic(topic)).deliveries(message)
-        return _logged_view(context, topic, shown_body(blobs, topic, message), statuses)
-    whole = shown_body(blobs, topic, message.message)
+        return _logged_view(context, topic, whole, statuses)
     if isinstance(message, Transaction):
         is_cancelled = message.state is TransactionState.ROLLED_BACK
         return _view_before_log(topic, whole, message.shard, is_cancelled, _PREPARED)

@@ -23,6 +23,7 @@ _OPTIONS = {
     "headrace-dedup-id": "dedup_id",
     "headrace-dedup-until": "dedup_until",
     "headrace-delay-seconds": "delay_seconds",
+    "headrace-callback-url": "callback_url",
     "headrace-sent-at": "sent_at",
     "headrace-priority": "priority",
 }

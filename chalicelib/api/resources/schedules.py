@@ -119,18 +119,18 @@ def preview_schedule(context: Context) -> Response[NextTimes]:
     return Response({"next": [at(ms) for ms in islice(times, _NEXT)]})
 
 
-@call("GET", "/v1/schedules", **BY_PRODUCERS, query=PAGED)
+@call("GET", "/v1/schedules", **BY_PRODUCERS, query=(*PAGED, "app"))
 def list_schedules(context: Context) -> Response[lists.Page[ScheduleView]]:
-    """Schedules by name, of the topics that the token may use."""
-    caller = context.caller
-    rows, next_start = lists.visible_page(
-        context,
-        "schedules",
-        context.deps.adapters.control.schedules,
-        lambda schedule: caller is None or caller.may_use(schedule.topic),
-        lambda schedule: schedule.name,
-    )
-    return Response(lists.page(context, "schedules", [_view(context, row) for row in rows], next_start))
+    """Schedules by name, of the topics that the token may use; with `app`, of this application."""
+    purpose, app = lists.purpose("schedules", (), context.query, ("app",)), context.query.get("app")
+
+    def may_see(schedule: Schedule) -> bool:
+        may_use = context.caller is None or context.caller.may_use(schedule.topic)
+        return may_use and app in (None, schedule.app)
+
+    read = context.deps.adapters.control.schedules
+    rows, next_start = lists.visible_page(context, purpose, read, may_see, lambda schedule: schedule.name)
+    return Response(lists.page(context, purpose, [_view(context, row) for row in rows], next_start))
 
 
 @call("GET", _SCHEDULE, **BY_PRODUCERS)
@@ -238,17 +238,18 @@ def _view(context: Context, schedule: Schedule) -> ScheduleView:
 
 def _shown_draft(context: Context, schedule: Schedule) -> Draft:
     """The message as people see it: of a topic that is gone, as it is."""
+    draft = context.shown_urls(schedule.draft)
     with suppress(NotFound):
         if hidden := context.deps.catalog.topic(schedule.topic).redact:
-            return replace(schedule.draft, body=redact.masked(schedule.draft, hidden), is_json=True)
-    return schedule.draft
+            return replace(draft, body=redact.masked(draft, hidden), is_json=True)
+    return draft
 
 
 def _message(draft: Draft) -> dict[str, Any]:
     """The message as it was given: the fields that say something."""
     body = body_fields(draft)
     retry = some(taken(draft, "max_attempts", "ladder", "jitter", "steps_from"))
-    fields = taken(draft, "tag", "ordering_key", "shard", "priority") | {
+    fields = taken(draft, "tag", "ordering_key", "shard", "priority", "callback_url") | {
         "content_type": draft.content_type if "body_base64" in body else None,
         "keys": draft.keys or None,
         "headers": draft.headers or None,

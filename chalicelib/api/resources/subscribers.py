@@ -13,8 +13,8 @@ from ...domain.message import Draft
 from ...domain.topic import ConsumerKind, ConsumerState, Scope
 from .. import lists, parse
 from ..calls import ANY, CONSUMER, READ, Context, Response, call
-from ..fields import Count, HeaderName, HeaderValue, Key, Tag, Time, one_of, shown
-from .consumers import check_transform, without_path
+from ..fields import Count, HeaderName, HeaderValue, Key, Tag, Time, one_of, shown, without_path
+from .consumers import check_transform
 from .message_views import Answer, Outcome, answer_view
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def get_attempts(context: Context) -> Response[AttemptsView]:
     traces, clock = context.deps.adapters.traces, context.deps.adapters.clock
     ends_ms = clock.now_ms() + MOST_LISTING_MS
     history = latest_attempts(traces, topic, group, consumer, shards, limit, lambda: clock.now_ms() < ends_ms)
-    may_see_answers = context.caller is None or bool(context.caller.scopes & {Scope.CONSUME, Scope.ADMIN})
-    items = [_attempt(each, may_see_answers) for each in history.attempts]
+    items = [_attempt(each, context.may_read) for each in history.attempts]
     own = {"p50_ms": history.percentile_ms(50), "p95_ms": history.percentile_ms(95)}
     return Response(shown(AttemptsView, None, items=items, **own, complete=history.is_whole))
 

@@ -21,7 +21,7 @@ from ..visit import Page, SeeOther, Shown, Visit
 from .message import is_cut
 
 # What a call answers once and never again.
-_SECRETS = ("secret", "token")
+_SECRETS = ("secret", "token", "callback_secrets")
 Fields = Mapping[str, str]
 
 
@@ -32,7 +32,9 @@ def do_action(visit: Visit) -> Shown:
     answer = actions.do(visit, form.action, corrections.resend_headers(visit, form.action))
     for name in _SECRETS:
         if isinstance(answer, dict) and answer.get(name):
-            return Page("secret.html", {"name": name, "secret": answer[name]})
+            secret = answer[name]
+            text = secret if isinstance(secret, str) else "\n".join(map(" ".join, secret.items()))
+            return Page("secret.html", {"name": name, "secret": text})
     after, refusals = form.after(answer), _refusals(answer)
     before = _undo_of_changed(before, answer) if before else None
     if before is None and not refusals:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...api import parse
-from ...api.resources.consumers import without_path
+from ...api.fields import without_path
 from ...domain import breaker, ladder
 from ...domain.assignment import EVERYONE, Assignment, is_online
 from ...domain.errors import HeadraceError
@@ -117,7 +117,7 @@ def group_settings(visit: Visit) -> Shown:
     model = {
         "rows": forms.GROUP_ROWS,
         "fields": forms.group_fields(group),
-        "usual": {"filter": "*", "on_dead": "", "on_success": "", **forms.topic_fields(topic)},
+        "usual": {"filter": "*", **forms.topic_fields(topic)},
         "to": to,
         "consumer": consumer,
         "names": sorted(uids) if POLICIES[group.mode].per_consumer else (),

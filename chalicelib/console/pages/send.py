@@ -22,7 +22,7 @@ from .message import editable_body
 NEWEST = "newest"
 _OPTIONS = (
     *("keys", "tag", "ordering_key", "priority", "delay_seconds", "expires_in_seconds"),
-    *("dedup_id", "dedup_until", "headers"),
+    *("dedup_id", "dedup_until", "callback_url", "headers"),
 )
 _EMPTY = dict.fromkeys(_OPTIONS, "")
 _ORDER = {**_EMPTY, "body": '{"order": 188}'}
@@ -128,5 +128,6 @@ def _fields_of(message: Message) -> dict[str, str | None]:
         "tag": draft.tag or "",
         "ordering_key": draft.ordering_key or "",
         "priority": "" if draft.priority is None else str(draft.priority),
+        "callback_url": draft.callback_url or "",
         "headers": "\n".join(f"{name}: {value}" for name, value in draft.headers.items()),
     }

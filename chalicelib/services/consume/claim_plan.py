@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from operator import itemgetter
@@ -15,7 +15,7 @@ from ...domain.message import DeadReason, Draft, Message, is_expired
 from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.sharding import unit_of
-from ...domain.spans import Span, coalesce, in_order
+from ...domain.spans import Span, coalesce, in_order, without
 from ...domain.status import Because, Status
 from ...domain.topic import CursorKey, passes_filter
 from ...modes import Candidate, ClaimVerdict
@@ -109,6 +109,8 @@ class ClaimPlanner:
         if granted_count and self._claimant.claimants > 1 and not is_alone:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
+        if left := {n for n, each in messages.items() if self._claimant.leaves(each)}:
+            selection = _without(selection, left, current)
         plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
         because = because_of(self._policy, current, choice, has_room=mine > 0)
         return replace(plan, is_alone=is_alone, because=because)
@@ -195,7 +197,7 @@ class ClaimPlanner:
         candidates: list[Candidate] = []
         slots: list[Slot] = []
         size = 0
-        is_alone = False
+        is_alone, left = False, 0
         queues = dues(self._policy, current, self._now_ms) if most else []
         while queues:
             turn = sorted(((*due, queue) for queue in queues for due in islice(queue, 1)), key=itemgetter(0))
@@ -207,6 +209,11 @@ class ClaimPlanner:
                 if is_alone and not all(map(is_settled, candidates)):
                     continue
                 slots += self._resolve_all(self._slots_at([offset], trust), trust)
+                if self._claimant.leaves(slots[-1].message):
+                    left += 1
+                    del slots[-1]
+                    queues += [] if reads_units or left > _LOOKAHEAD else [queue]
+                    continue
                 candidates.append(self._candidate(slots[-1], span))
                 size += candidates[-1].size
                 if is_alone and not is_settled(candidates[-1]):
@@ -351,6 +358,13 @@ class ClaimPlanner:
             of=self._claimant.key(message.shard) if origin else None,
             message=retry_lane.content(message),
         )
+
+
+def _without(selection: Selection, left: Set[int], current: Cursor) -> Selection:
+    """The selection without the offsets that are left to others: they wait in the cursor."""
+    spans = [Span(n, 1, s.attempt, s.unit) for s in selection.granted for n in s.offsets() if n in left]
+    passed_over = (*selection.passed_over, *(span for span in spans if span.start >= current.next))
+    return replace(selection, granted=without(selection.granted, ranges.of(left)), passed_over=passed_over)
 
 
 def _cursor_behind(slots: Sequence[Slot], cursor: Cursor) -> Cursor:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ...domain import pull_share
@@ -69,7 +69,12 @@ class Claimant:
     batch_wait_ms: int = 0  # how long new messages wait for so many
     is_called: bool = False  # the owner is a push consumer
     seat: Seat | None = None  # of a pull consumer: it leaves the others their part
+    takes: Callable[[Draft], bool] | None = None  # the others are left to those who pull
     mark: str = ""  # of its receive, in the tokens of its leases (see `lease_mark`)
+
+    def leaves(self, message: Message | None) -> bool:
+        """Is the message left to others?"""
+        return bool(self.takes and message and not self.takes(message.draft))
 
     def key(self, shard: int | None) -> CursorKey:
         """The cursor on a shard, or on the retry lane (None)."""

@@ -23,7 +23,7 @@ class SettleDecision:
     """What was decided about one delivery. `due_ms` is the earliest time of its next attempt (0: at once); `reason` is
     a dead letter's; `error` says what went wrong, for people: it becomes the record's `last_error` and the attempt's
     `detail` in the trace. With `by_ladder`, the due time comes from the message's
-    ladder instead: it is not read yet.
+    ladder instead: it is not read yet. `called`: the host that was called instead of the lease's owner.
 
     RETRY waits in the cursor, RETRY_LATER leaves it for a timer (see `decision_after_failure`)."""
 
@@ -34,6 +34,7 @@ class SettleDecision:
     duration_ms: int | None = None
     by_ladder: bool = False
     answer: Answer | None = None
+    called: str = ""
 
 
 Decide = Callable[[Receipt, int], SettleDecision]

@@ -212,15 +212,10 @@ class LeaseSettlement:
             context.on_filled(self.key)
             context.on_freed(self._topic, self._group, self.key, self.owner)
         self._count(steps)
-        context.attempt_log.note(
-            self._topic,
-            self._group,
-            owner_uid=self.owner,
-            consumer_uid=self.key.consumer_uid,
-            row_id=self._token,
-            started_ms=claimed_ms,
-            attempts=[(step.shard, step.entry) for step in steps if step.entry],
-        )
+        for called in dict.fromkeys(step.called for step in steps):
+            attempts = [(step.shard, step.entry) for step in steps if step.entry and step.called == called]
+            place = self._topic, self._group, self.owner, called, self.key.consumer_uid
+            context.attempt_log.note(*place, row_id=self._token, started_ms=claimed_ms, attempts=attempts)
 
     def _count(self, steps: Sequence[Step]) -> None:
         counters, group = self._context.counters, self._group

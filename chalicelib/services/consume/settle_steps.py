@@ -41,7 +41,7 @@ _STATUSES = {
 @dataclass(frozen=True, slots=True)
 class Step:
     """One delivery's part of a write. `was_tried`: it ends an attempt; False where a message is given back unsent.
-    `ended`: what is told of its end, if it ends and that may be told."""
+    `ended`: what is told of its end, if it ends and that may be told. `called`: see SettleDecision."""
 
     result: Result
     entry: TraceEntry | None
@@ -50,6 +50,7 @@ class Step:
     timer: Timer | None = None
     was_tried: bool = True
     ended: Record | None = None
+    called: str = ""
 
     @property
     def actions(self) -> int:
@@ -83,7 +84,7 @@ class StepMaker:
         if decision.disposition is Disposition.RETRY_LATER:
             timer = self._timer(receipt, decision, attempt)
             retrying = self._record(receipt, Status.RETRYING, decision, attempt)
-            return Step(step, entry, receipt.shard, retrying, timer)
+            return Step(step, entry, receipt.shard, retrying, timer, called=decision.called)
         status = _STATUSES.get(decision.disposition)
         is_recorded = receipt.entry is not None  # in the lane only the record shows the attempts
         if decision.disposition is Disposition.SUCCESS:
@@ -93,7 +94,8 @@ class StepMaker:
         record = self._record(receipt, status, decision, attempt) if status and is_recorded else None
         was_tried = decision.disposition is not Disposition.RELEASED
         ended = self._ended(receipt, status, decision, attempt, record) if status else None
-        return Step(step, entry, receipt.shard, record, was_tried=was_tried, ended=ended)
+        called = decision.called
+        return Step(step, entry, receipt.shard, record, was_tried=was_tried, ended=ended, called=called)
 
     def _ended(
         self, receipt: Receipt, status: Status, decision: SettleDecision, attempt: int, record: Record | None

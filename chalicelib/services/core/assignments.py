@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...domain.assignment import EVERYONE, Assignment, Staffed, Target, Team, deal, is_idle, is_online
 from ...domain.pull_share import Seat
@@ -73,10 +74,12 @@ class Assignments:
         if assignment.strategy == EVERYONE:
             return Team(list(active), pushed_to)
         by_uid = {c.uid: c for c in consumers}
-        uids = [c.uid for c in pushed_to]
+        # Those whose circuits are open leave the shards to callbacks meanwhile.
+        uids = [] if group.callbacks else [c.uid for c in pushed_to]
         owner_uids = assignment.owners or deal(assignment.strategy, uids, topic.shard_numbers)
         owners = [by_uid.get(uid) for uid in owner_uids]
-        return Team(owners, [c for c in pushed_to if c.uid in assignment.members] or pushed_to)
+        called = [c for c in pushed_to if c.uid in assignment.members] or pushed_to
+        return Team(owners, called, partial(self._catalog.allows_callback, topic))
 
     def seat(self, topic: Topic, group: Group, uid: str, asked_count: int) -> Seat | None:
         """A consumer's seat among the pull consumers online, in a mode that shares messages; None if it is the only
@@ -95,8 +98,7 @@ class Assignments:
         """A consumer's name, rank and total, for traces; an empty name for a caller that is not registered."""
         if not uid:
             return "", None, 0
-        consumers = self._catalog.consumers(topic, group)
-        name = next((c.name for c in consumers if c.uid == uid), "")
+        name = self._catalog.consumer_names(topic, group).get(uid, "")
         assignment = self.current(topic, group)
         return name, assignment.rank(uid), len(assignment.members)
 

@@ -29,9 +29,10 @@ class AttemptLog:
         self,
         topic: Topic,
         group: Group,
-        *,
         owner_uid: str = "",
-        consumer_uid: str,
+        called: str = "",
+        consumer_uid: str = "",
+        *,
         row_id: str,
         started_ms: int,
         attempts: Iterable[tuple[int, TraceEntry]],
@@ -39,7 +40,8 @@ class AttemptLog:
     ) -> None:
         """Store attempts that were settled together, in a row for each shard of their messages.
 
-        `owner_uid` is the consumer that had the lease ("" for a caller without a name), `consumer_uid` the one whose
+        `owner_uid` is the consumer that had the lease ("" for a caller without a name), `called` the host
+        that was called instead of it, `consumer_uid` the one whose
         cursor it is (in a broadcast, else ""). `row_id` is the lease's token, or names the admin's operation: a
         second row of this id that begins at the same offset takes the place of the first. Without `is_ranked` the
         row has the consumer's name only: a schedule may not renew assignments.
@@ -56,7 +58,7 @@ class AttemptLog:
                 names = self._catalog.consumer_names(topic, group) if owner_uid else {}
                 name, rank, total = names.get(owner_uid, ""), None, 0
             expires_s = topic.expires_s(self._clock.now_ms())
-            who = row_id, name, rank, total, started_ms
+            who = row_id, called or name, rank, total, started_ms
             rows: list[TraceRow] = []
             for shard, members in by_shard.items():
                 key = cursor_key(topic, group, shard, consumer_uid)
@@ -82,4 +84,5 @@ class AttemptLog:
         """The attempts in the trace row with this id that holds this offset; empty if there is none. In a broadcast,
         other consumers may have leases of the same name."""
         rows = self._traces.rows_covering(key, offset, consistent=True)
-        return next((row.entries for row in rows if (row.key, row.id) == (key, row_id)), ())
+        own = (row.entries for row in rows if (row.key, row.id) == (key, row_id))
+        return next((entries for entries in own if any(each.offset == offset for each in entries)), ())

@@ -8,7 +8,7 @@ from ...domain.assignment import is_silent
 from ...domain.errors import NotFound, Refused
 from ...domain.notice import Events
 from ...domain.times import MINUTE_MS
-from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Offline, Topic, cursor_key
+from ...domain.topic import CALLBACKS, Consumer, ConsumerState, CursorKey, Group, Offline, Topic, cursor_key
 from ...modes import POLICIES
 from ...ports.world import Clock
 from ...store import Control
@@ -30,6 +30,7 @@ class Catalog:
         self._groups: TtlCache[tuple[str, str], Group] = TtlCache(clock, CACHE_MS)
         self._events: TtlCache[str, list[Events]] = TtlCache(clock, MINUTE_MS)
         self._consumers: TtlCache[str, list[Consumer]] = TtlCache(clock, CACHE_MS)
+        self._callback_hosts: TtlCache[str, frozenset[str]] = TtlCache(clock, CACHE_MS)
 
     def events(self) -> Events | None:
         """Where operational events go; known for up to a minute."""
@@ -91,6 +92,14 @@ class Catalog:
         """All groups of the topic, by name."""
         return self.control.groups(topic)
 
+    def allows_callback(self, topic: Topic, host: str, *, consistent: bool = False) -> bool:
+        """Does a group of the topic let messages have this host called? `consistent`: a refusal reads the groups."""
+        hosts = self._callback_hosts.get(topic.uid)
+        if hosts is None or (consistent and host not in hosts):
+            hosts = frozenset(host for group in self.groups(topic) for host in group.callbacks or ())
+            self._callback_hosts.put(topic.uid, hosts)
+        return host in hosts
+
     def consumers(self, topic: Topic, group: Group) -> list[Consumer]:
         """All registered consumers of the group, by name. One that has expired is none, though its row is still
         there."""
@@ -111,7 +120,8 @@ class Catalog:
 
     def consumer_names(self, topic: Topic, group: Group) -> Mapping[str, str]:
         """The names of the consumers by uid."""
-        return {consumer.uid: consumer.name for consumer in self.consumers(topic, group)}
+        names = {consumer.uid: consumer.name for consumer in self.consumers(topic, group)}
+        return names | ({CALLBACKS: CALLBACKS} if group.callbacks else {})
 
     def cursor_owners(self, topic: Topic, group: Group) -> list[str]:
         """As `Control.cursor_owners`, from the cache."""

@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeVar
 
 from ...domain.errors import ChangedMeanwhile, Refused, unavailable
 from ...domain.limits import MAX_OVERLAPPING_SECRETS, ROTATION_OVERLAP
-from ...domain.signing import KeyRing, Secret, opened, rotated, sealed, sign, verified
+from ...domain.signing import KeyRing, Secret, derived, opened, rotated, sealed, sign, verified
 from ...domain.times import MINUTE_MS
-from ...domain.topic import Consumer, Group, Topic
+from ...domain.topic import Callback, Consumer, Group, Topic
 from ...ports.world import Cipher, Clock, Random
 from ...store import Control
 from .expiring_cache import TtlCache
@@ -38,6 +38,11 @@ def header_context_of(topic: Topic, group: Group, consumer: str, url: str) -> En
     another URL."""
     context = encryption_context_of(topic, group, consumer)
     return {**context, "row": f"{context['row']}/headers/{hashlib.sha256(url.encode()).hexdigest()}"}
+
+
+def callback_context_of(topic: Topic, group: Group) -> EncryptionContext:
+    """The encryption context of the secret that signs a group's callbacks."""
+    return {"secret": "callback", "row": f"{topic.uid}/{group.uid}/callbacks"}
 
 
 class SecretCipher:
@@ -78,6 +83,8 @@ class SecretCipher:
     def with_plain_secrets(self, topic: Topic, group: Group, consumer: Consumer, now_ms: int) -> Consumer:
         """The consumer with its valid secrets and its headers decrypted, as a request needs them. Raises
         Unavailable."""
+        if isinstance(consumer, Callback):
+            return replace(consumer, secrets=self.host_secrets(topic, group, consumer.name, now_ms))
         context = encryption_context_of(topic, group, consumer.name)
         live = [secret for secret in consumer.secrets if secret.is_live(now_ms)]
         secrets = (Secret(self.decrypted(secret, context).hex(), secret.until_ms) for secret in live)
@@ -85,18 +92,26 @@ class SecretCipher:
         headers = (Secret(self.decrypted(each, context_of_headers).hex()) for each in consumer.headers)
         return replace(consumer, secrets=tuple(secrets), headers=tuple(headers))
 
+    def host_secrets(self, topic: Topic, group: Group, host: str, now_ms: int) -> tuple[Secret, ...]:
+        """The valid secrets of callbacks to a host, the present one first. Raises Unavailable."""
+        context = callback_context_of(topic, group)
+        live = [secret for secret in group.secrets if secret.is_live(now_ms)]
+        keys = [derived(self.decrypted(each, context), "callback", host) for each in live]
+        return tuple(Secret(key.hex(), each.until_ms) for key, each in zip(keys, live, strict=True))
+
 
 def _fingerprint(secret: bytes, context: EncryptionContext) -> str:
     return hashlib.sha256(f"{context['row']}\0".encode() + secret).hexdigest()[:_MARK_CHARS]
 
 
+_Signing = TypeVar("_Signing", Consumer, Group)
 OVERLAP_MS = ROTATION_OVERLAP // timedelta(milliseconds=1)
 
 
 @dataclass(eq=False)
 class NewSecret:
-    """Makes a secret the consumer's present one. Earlier ones end after the overlap, or at their own end. Raises
-    Refused if too many would sign at once. Repeating it encrypts the secret only once."""
+    """Makes a secret the present one of a consumer or group. Earlier ones end after the overlap, or at their own end.
+    Raises Refused if too many would sign at once. Repeating it encrypts the secret only once."""
 
     secret_cipher: SecretCipher
     context: EncryptionContext
@@ -104,19 +119,19 @@ class NewSecret:
     now_ms: int
     overlap_ms: int = OVERLAP_MS
 
-    def __call__(self, consumer: Consumer) -> Consumer:
-        if self.signs(consumer):
-            return consumer
-        others = [old for old in consumer.secrets if not self._is_it(old)]
+    def __call__(self, row: _Signing) -> _Signing:
+        if self.signs(row):
+            return row
+        others = [old for old in row.secrets if not self._is_it(old)]
         secrets = rotated(others, self._encrypted, self.now_ms, self.now_ms + self.overlap_ms)
         if len(secrets) > MAX_OVERLAPPING_SECRETS + 1:
             text = "This secret was rotated too often: wait until the first of them ends."
             raise Refused("TOO_MANY_SECRETS", text)
-        return replace(consumer, secrets=secrets)
+        return replace(row, secrets=secrets)
 
-    def signs(self, consumer: Consumer) -> bool:
-        """Is it the consumer's present secret?"""
-        return any(self._is_it(secret) for secret in consumer.secrets[:1])
+    def signs(self, row: Consumer | Group) -> bool:
+        """Is it the present secret?"""
+        return any(self._is_it(secret) for secret in row.secrets[:1])
 
     def _is_it(self, row: Secret) -> bool:
         return self.secret_cipher.is_of(row, self.secret, self.context)

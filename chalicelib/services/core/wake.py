@@ -19,7 +19,7 @@ from ...domain.message import Message
 from ...domain.push_limit import guaranteed_of
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, wake_up
-from ...domain.topic import Consumer, ConsumerState, CursorKey, Group, Topic, lane_of
+from ...domain.topic import CALLBACKS, Consumer, ConsumerState, CursorKey, Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Clock, Invoker
 from ...store import Timers
@@ -210,7 +210,7 @@ class Waker:
             if not topic.is_called:
                 return
             consumers = self.catalog.consumers(topic, group)
-            called_uids = {consumer.uid for consumer in consumers if consumer.is_called}
+            called_uids = {CALLBACKS, *(consumer.uid for consumer in consumers if consumer.is_called)}
             if owner not in called_uids and key.consumer_uid in self._uids_to_run_for(topic, group):
                 for task in self._tasks_at(topic, group, key.consumer_uid, key.shard.shard):
                     self.start(task, News(changed=True))
@@ -273,7 +273,7 @@ class Waker:
         uids = [c.uid for c in consumers if c.is_called and c.state == ConsumerState.ACTIVE]
         if POLICIES[group.mode].per_consumer:
             return uids
-        return ("",) if uids else ()
+        return ("",) if uids or group.callbacks else ()
 
     def wake_due(self, timers: Sequence[Timer]) -> None:
         """Start the runs for WAKE timers: of a shard or (ANY) of a whole topic, which is also marked."""

@@ -19,6 +19,7 @@ from ..core.attempt_log import AttemptLog
 from ..core.catalog import CACHE_MS, Catalog
 from ..core.cursor_store import CursorStore
 from ..core.positions import Places, Positions, all_keys
+from ..core.secrets import NewSecret, SecretCipher, callback_context_of
 
 _UID_CHARS = 8
 _TRIES = 8
@@ -39,6 +40,7 @@ class Admin:
     records: Records
     marks: Marks
     attempt_log: AttemptLog
+    secret_cipher: SecretCipher
     clock: Clock
     random: Random
 
@@ -145,11 +147,27 @@ class Admin:
                 new = replace(old, **{k: v for k, v in settings.items() if k != "begin"})
                 if new.mode != old.mode:
                     raise Conflict("MODE_FIXED", f"Group {name!r} is {old.mode}; a group's mode is for life.")
+            if new.callbacks and POLICIES[new.mode].per_consumer:
+                raise Refused("WRONG_MODE", "A broadcast's consumers all get every message: no `callbacks`.")
+            if new.callbacks and not new.secrets:
+                new = self._new_secret(topic, new)(new)
             if new.metrics != bool(old and old.metrics):
                 self._meter(new)
             if self._store_group(topic, new, old):
                 return new, old is None
         raise _group_is_busy()
+
+    def rotate_callback_secret(self, topic: Topic, name: str, overlap_ms: int) -> Group:
+        """Make a new secret for the group's callbacks; the one before signs, too, until the overlap ends. Raises
+        Refused."""
+        group = self.catalog.group(topic, name, consistent=True)
+        if not group.callbacks:
+            raise Refused("NO_SECRET", f"Group {name!r} has no `callbacks`: nothing is signed for it.")
+        return self._amend(topic, name, self._new_secret(topic, group, overlap_ms))
+
+    def _new_secret(self, topic: Topic, group: Group, overlap_ms: int = 0) -> NewSecret:
+        context, now_ms = callback_context_of(topic, group), self.clock.now_ms()
+        return NewSecret(self.secret_cipher, context, self.random.secret(), now_ms, overlap_ms)
 
     def _meter(self, group: Group) -> None:
         """Have a group measured each minute for its metrics, or no more. Raises Refused: too many are."""
@@ -164,9 +182,13 @@ class Admin:
     def pause(self, topic: Topic, name: str, paused: bool, until_ms: int = FOR_EVER_MS) -> Group:
         """Stop handing out the group's messages, until a time or until it is resumed, or go on. Raises
         NotFound: unlike `put_group` it makes none."""
+        paused_until_ms = until_ms if paused else 0
+        return self._amend(topic, name, lambda group: replace(group, paused_until_ms=paused_until_ms))
+
+    def _amend(self, topic: Topic, name: str, change: Callable[[Group], Group]) -> Group:
         for _ in range(_TRIES):
             old = self.catalog.group(topic, name, consistent=True)
-            new = replace(old, paused_until_ms=until_ms if paused else 0)
+            new = change(old)
             if self._store_group(topic, new, old):
                 return new
         raise _group_is_busy()

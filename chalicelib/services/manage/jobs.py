@@ -22,7 +22,7 @@ from ..inspect.lookup import AnyMessage, Lookup
 from ..produce.appender import ProduceResult
 from ..produce.dedup import as_job, job_id
 from ..produce.delayed import Delayed, DelayedMessage
-from ..produce.drafts import log_shard_of, refusal
+from ..produce.drafts import log_shard_of
 from ..produce.producer import Producer
 from .amend import Amender
 
@@ -31,6 +31,7 @@ _LATE = ("ALREADY_DUE", "CHANGED_MEANWHILE", "MESSAGE_CANCELLED")
 _REPLACED = (
     *("due_ms", "body", "is_json", "content_type", "keys", "tag", "headers", "sent_ms"),
     *("expires_ms", "max_attempts", "ladder", "jitter", "steps_from", "blob", "blob_bytes"),
+    "callback_url",
 )
 
 
@@ -64,7 +65,7 @@ class Jobs:
         """Store the draft as the job of this name, or replace the one that waits; and whether the job is a new one.
         `by` is the producer's text. Raises Conflict (a group has claimed the job and not ended it, or others keep
         changing it), or why the topic does not take the draft."""
-        if error := refusal(topic, draft):
+        if error := self.producer.refusal(topic, draft):
             raise error
         for _ in range(_TRIES):
             try:

@@ -67,7 +67,7 @@ class Registry:
         headers = self._sealed(topic, group, name, contact)
         old_secrets: tuple[Secret, ...] | None = None
         if contact.kind != ConsumerKind.PULL:
-            self._will_be_called(topic)
+            self.will_be_called(topic)
         for _ in range(_TRIES):
             consumers = self._without_expired(topic, group, name)
             old = next((consumer for consumer in consumers if consumer.name == name), None)
@@ -123,7 +123,7 @@ class Registry:
         self.catalog.forget(topic, group)
         return taken_from(before, after)
 
-    def _will_be_called(self, topic: Topic) -> None:
+    def will_be_called(self, topic: Topic) -> None:
         """From now on, who puts anything into the topic marks it; what lies there already is found by this mark."""
         row = topic
         while not row.is_called:

@@ -11,9 +11,9 @@ from functools import partial
 from ...domain import ids, redact
 from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Outcomes, ProduceResult, Promotable, Successor
 from ...domain.blob_expiry import body_name
-from ...domain.errors import HeadraceError
+from ...domain.errors import HeadraceError, Refused
 from ...domain.limits import BLOB_THRESHOLD_BYTES
-from ...domain.message import Draft, Message
+from ...domain.message import Draft, Message, host_of
 from ...domain.request import Request
 from ...domain.timer import ANY, Part, Timer, TimerKind
 from ...domain.topic import Topic
@@ -21,6 +21,7 @@ from ...ports.world import Blobs, Clock, Random
 from ...store import Keys, Log, Timers
 from ..core.bodies import with_body
 from ..core.budgets import Budgets
+from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
 from ..core.rate_limiter import RateLimits
 from . import dedup
@@ -46,6 +47,7 @@ class Producer:
     """Takes messages in: at once into the log, or as timers for later. `on_timers_stored` is called with new timers."""
 
     log: Log
+    catalog: Catalog
     appender: Appender
     timers: Timers
     keys: Keys
@@ -76,7 +78,7 @@ class Producer:
         limit, it is stored as a dead letter for every group, where the topic wants that. A fault below turns the drafts
         it concerns into UNAVAILABLE (unknown, safe to repeat with a dedup id).
         """
-        outcomes: Outcomes = [refusal(topic, d) for d in drafts]
+        outcomes: Outcomes = [self.refusal(topic, draft) for draft in drafts]
         judge = partial(dedup.judged, first_use=first_use, request=request)
         if request:
             drafts = dedup.named(drafts, request)
@@ -107,6 +109,16 @@ class Producer:
         self.counters.add(ACCEPTED, sum(isinstance(o, ProduceResult) and not o.duplicate for o in results))
         return results
 
+    def refusal(self, topic: Topic, draft: Draft) -> HeadraceError | None:
+        """Why this message cannot be produced to the topic; None: it can."""
+        host = host_of(draft.callback_url)
+        if host and not self.catalog.allows_callback(topic, host, consistent=True):
+            words = (
+                f"No group of topic {topic.name!r} has the host {host!r} of callback_url in its `callbacks`."
+            )
+            return Refused("CALLBACK_REFUSED", words)
+        return refusal(topic, draft)
+
     def _limit(
         self, topic: Topic, drafts: Sequence[Draft], request: Request | None, outcomes: Outcomes
     ) -> Sequence[Draft]:
@@ -126,7 +138,7 @@ class Producer:
     def admit(self, topic: Topic, draft: Draft) -> Draft:
         """Count a message that is about to be prepared (in a transaction) like one that is produced. Returns it,
         perhaps as a dead letter. Raises TooMany, or why the topic does not take it."""
-        outcomes: Outcomes = [refusal(topic, draft)]
+        outcomes: Outcomes = [self.refusal(topic, draft)]
         (draft,) = self._limit(topic, [draft], None, outcomes)
         if isinstance(outcomes[0], HeadraceError):
             raise outcomes[0]

@@ -20,7 +20,6 @@ from ...store import Control, Marks, Timers
 from ..core.catalog import Catalog
 from ..core.wake import Waker
 from .appender import ProduceResult
-from .drafts import refusal
 from .producer import Producer
 
 NEXT = 10
@@ -70,7 +69,7 @@ class Schedules:
             if old:
                 new = replace(new, uid=old.uid, created_ms=old.created_ms, version=old.version)
                 new = _unmasked(topic, old, new)
-            _check_message(topic, new)
+            _check_message(self.producer, topic, new)
             new = replace(new, period_ms=period_ms(new))
             if new == old:
                 return old, False
@@ -227,8 +226,8 @@ def _unmasked(topic: Topic, old: Schedule, new: Schedule) -> Schedule:
     return replace(new, draft=replace(new.draft, body=body))
 
 
-def _check_message(topic: Topic, schedule: Schedule) -> None:
-    if error := refusal(topic, schedule.draft):
+def _check_message(producer: Producer, topic: Topic, schedule: Schedule) -> None:
+    if error := producer.refusal(topic, schedule.draft):
         raise error
     if len(schedule.draft.body) > BLOB_THRESHOLD_BYTES:
         words = f"The body of a schedule's message may have {BLOB_THRESHOLD_BYTES} bytes."

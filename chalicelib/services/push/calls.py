@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ...domain.call_result import Attempt, CallResult, PushBatch, Verdict
 from ...domain.errors import Unavailable
 from ...domain.message import Message
-from ...domain.topic import Consumer
+from ...domain.topic import Callback, Consumer
 from ..consume.claimant import ClaimedMessage
 from ..core.bodies import with_bodies
 from .run_time import MARGIN_SECONDS, RunTime
@@ -61,14 +61,18 @@ class Calls:
         self, pool: Executor, sources: Sources, claimant: Consumer, messages: Sequence[ClaimedMessage]
     ) -> None:
         """Send the messages that `claimant` was granted, each in its call or together, as the group says."""
-        by_consumer: dict[str, tuple[Consumer, list[ClaimedMessage]]] = {}
+        by_consumer: dict[Consumer, list[ClaimedMessage]] = {}
         for claimed_message in messages:
-            consumer = sources.target(claimant, claimed_message)
-            by_consumer.setdefault(consumer.uid, (consumer, []))[1].append(claimed_message)
-        for consumer, claimed_messages in by_consumer.values():
+            by_consumer.setdefault(sources.target(claimant, claimed_message), []).append(claimed_message)
+        for consumer, claimed_messages in by_consumer.items():
             seconds = self.time.attempt_seconds(sources, consumer)
             for batch in in_batches(sources.group, consumer, claimed_messages):
+                pause_ms = self.capacity.pause_ms(sources, consumer)
                 self.capacity.count(consumer, batch, +1)
+                if pause_ms is not None:
+                    held = CallResult(Verdict.NOT_ATTEMPTED, retry_after_ms=pause_ms)
+                    self._events.put(EndedCall(consumer, batch, (held,) * len(batch)))
+                    continue
                 future = pool.submit(self._send, sources, consumer, batch, seconds)
                 future.add_done_callback(partial(self._note_end, consumer, batch))
 
@@ -122,6 +126,9 @@ class Calls:
         except Unavailable as error:
             not_attempted = CallResult(Verdict.NOT_ATTEMPTED, str(error), retry_after_ms=_NO_SECRET_PAUSE_MS)
             return (not_attempted,) * len(claimed_messages)
+        if isinstance(consumer, Callback) and consumer.name not in (group.callbacks or ()):
+            why = f"callback_url: no group allows calls to {consumer.name!r} any more"
+            return (CallResult(Verdict.REFUSED, why),) * len(claimed_messages)
         contents = with_bodies(
             self.context.blobs, self.context.clock, [each.message for each in claimed_messages]
         )

@@ -210,4 +210,5 @@ class Claims:
             parts=parts,
             batch=batch_of(sources.group, consumer),
             batch_wait_ms=consumer.batch_wait_seconds * 1000,
+            takes=sources.has_callback if consumer is sources.callbacks else None,
         )

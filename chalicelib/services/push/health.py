@@ -37,6 +37,10 @@ class SubscriberHealth:
         """How many messages may be in flight to a consumer: none while its circuit is open, few after that."""
         return breaker.allowance(self._known_health(consumer)[1], full, self._clock.now_ms())
 
+    def open_ms(self, consumer: Consumer) -> int:
+        """How much longer its circuit is open."""
+        return max(0, (self._known_health(consumer)[1].open_until_ms or 0) - self._clock.now_ms())
+
     def note(
         self,
         topic: Topic,

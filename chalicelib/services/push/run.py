@@ -15,7 +15,7 @@ from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import NotFound, Unavailable, unavailable
 from ...domain.message import traceparent
 from ...domain.timer import Timer, wake_up
-from ...domain.topic import Consumer, Group, Topic, cursor_key, lane_of
+from ...domain.topic import Callback, Consumer, Group, Topic, cursor_key, lane_of
 from ..consume.claimant import ClaimedMessage
 from ..consume.decision import SettleDecision, decision_after
 from ..core.wake import DispatchTask, News, as_pushed, worker_of, workers_of
@@ -222,7 +222,8 @@ class DispatchRun:
                 continue
             decision = decision_after(topic, group, claimed_message, result, now_ms, is_split=is_split)
             answer = result.answer if group.keeps_answers(topic) else None
-            yield claimed_message, replace(decision, answer=answer)
+            called = call.consumer.name if isinstance(call.consumer, Callback) else ""
+            yield claimed_message, replace(decision, answer=answer, called=called)
 
 
 _TROUBLES = 100

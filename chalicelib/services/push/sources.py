@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...domain.assignment import Team
 from ...domain.limits import MAX_BYTES_UNDER_WAY, MAX_CALLS, MAX_SHARDS
+from ...domain.message import Draft, host_of
 from ...domain.push_limit import Claimed, guaranteed_of, in_flight_of
-from ...domain.topic import Consumer, Group, Topic, lane_of
+from ...domain.topic import CALLBACKS, Callback, Consumer, ConsumerKind, Group, Topic, lane_of
 from ...modes import POLICIES
 from ...ports.world import Blobs, Clock, Sender
 from ..consume.claim import Claimer
@@ -62,6 +63,12 @@ class SourceLimits(NamedTuple):
     guaranteed_part: int
 
 
+def callback(group: Group, host: str, url: str = "") -> Callback:
+    """A host as the consumer that gets a message at this URL. CALLBACKS stands for all hosts."""
+    uid = host if host == CALLBACKS else f"{group.uid}@{host}"
+    return Callback(group.topic, group.name, host, uid, group.created_ms, 0, ConsumerKind.URL, target=url)
+
+
 class Sources:
     """The shards and the retry lane of one task: which consumers may have their messages, and how many may be in
     flight."""
@@ -96,8 +103,13 @@ class Sources:
         owners = team.owners
         if task.consumer_uid:
             owners = [c for c in owners if c and c.uid == task.consumer_uid][:1] * len(topic.shard_numbers)
-        self._owners = {s: c for s, c in zip(topic.shard_numbers, owners, strict=False) if c and c.is_called}
         policy = POLICIES[group.mode]
+        # It claims where no push consumer does.
+        self.callbacks = callback(group, CALLBACKS) if group.callbacks else None
+        self._allows = team.allows
+        called = {s: c for s, c in zip(topic.shard_numbers, owners, strict=False) if c and c.is_called}
+        others = dict.fromkeys(topic.shard_numbers, self.callbacks) if self.callbacks else {}
+        self._owners: dict[int, Consumer] = {**others, **called}
         self._is_shared = not policy.per_consumer and not policy.holds_back
         self._team = tuple(team.called)
 
@@ -137,22 +149,36 @@ class Sources:
     def consumers_of(self, shard: int | None) -> Sequence[Consumer]:
         """The consumers that claim from a source: in QUEUE all push consumers, which share its messages; else the owner
         of the shard."""
-        owner = next(iter(self._owners.values()), None) if shard is None else self._owner_of(shard)
+        called = (c for c in self._owners.values() if c is not self.callbacks)
+        owner = next(called, self.callbacks) if shard is None else self._owner_of(shard)
         if owner is None:
             return ()
-        return self._team if self._is_shared else (owner,)
+        return self._team if self._is_shared and owner is not self.callbacks else (owner,)
 
     def called_consumers(self) -> set[Consumer]:
         """All consumers that may get messages."""
-        return set(self._team if self._is_shared else self._owners.values())
+        return {*(self._team if self._is_shared else self._owners.values())} | {
+            *filter(None, [self.callbacks])
+        }
 
     def called_for(self, shard: int | None, claimant: Consumer) -> set[Consumer]:
         """The consumers that may get the messages claimed by `claimant`."""
-        return self.called_consumers() if shard is None and not self._is_shared else {claimant}
+        is_any = shard is None and not self._is_shared
+        return self.called_consumers() if is_any else {claimant, self.callbacks or claimant}
 
     def target(self, claimant: Consumer, claimed_message: ClaimedMessage) -> Consumer:
-        """The consumer that gets a granted message: its claimant or, in an ordered mode, the owner of its shard."""
+        """The consumer that gets a granted message: the host of its `callback_url`, its claimant or, in an ordered
+        mode, the owner of its shard."""
+        draft = claimed_message.message.draft
+        if self.has_callback(draft):
+            return callback(self.group, str(host_of(draft.callback_url)), str(draft.callback_url))
         return claimant if self._is_shared else self._owner_of(claimed_message.message.shard) or claimant
+
+    def has_callback(self, draft: Draft) -> bool:
+        """Is it sent to its `callback_url`? One that only another group allows is not; one that no group allows any
+        more is, to become a dead letter."""
+        host = host_of(draft.callback_url) if self.callbacks else None
+        return host is not None and (host in (self.group.callbacks or ()) or not self._allows(host))
 
     def _owner_of(self, shard: int) -> Consumer | None:
         return self._owners.get(shard)
@@ -206,6 +232,15 @@ class Capacity:
         """Note when consumers with an open circuit may be tried: they own no shards, so a run must start then."""
         consumers = self._context.catalog.consumers(topic, group)
         self.circuits_ms = [c.open_until_ms for c in consumers if c.is_called and c.open_until_ms]
+
+    def pause_ms(self, sources: Sources, consumer: Consumer) -> int | None:
+        """How long a callback's host is to be left alone, by its circuit; None: it may be called. Whoever else is
+        called was asked before the claim (`room`)."""
+        health, under_way = self._context.subscriber_health, self._by_consumer[consumer.uid]
+        is_host = isinstance(consumer, Callback) and consumer.name in (sources.group.callbacks or ())
+        if not is_host or under_way < health.allowance(consumer, sources.most):
+            return None
+        return health.open_ms(consumer)
 
     def read_other_runs(self, sources: Sources, new_leases: Counter[str] | None = None) -> int:
         """Read the group's cursors to learn what its other runs have in flight. Returns how many slots of the group are

@@ -140,6 +140,7 @@ OPTIONS: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "dedup_until": ("done", {"dedup_until": "done"}),
     "retry": ({"max_attempts": 3}, {"retry": {"max_attempts": 3}}),
     "content_type": ("text/plain", {"content_type": "text/plain"}),
+    "callback_url": ("https://a.example/", {"callback_url": "https://a.example/"}),
 }
 
 
@@ -179,6 +180,7 @@ def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> No
         priority=0,
         dedup_id="d",
         dedup_until="done",
+        callback_url="https://a.example/",
         delay="1m",
         headers={"ce-id": "1"},
     )
@@ -194,6 +196,7 @@ def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> No
         "Headrace-Priority": "0",
         "Headrace-Dedup-Id": "d",
         "Headrace-Dedup-Until": "done",
+        "Headrace-Callback-Url": "https://a.example/",
         "Headrace-Delay-Seconds": "60",
         "ce-id": "1",
     }

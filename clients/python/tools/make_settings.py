@@ -38,6 +38,8 @@ else:
     from typing_extensions import Unpack
 
 __all__ = [
+    "Callbacks",
+    "CallbacksFields",
     "Destination",
     "DestinationFields",
     "GroupFields",
@@ -51,7 +53,19 @@ __all__ = [
 
 
 '''
-_DESTINATION = '''class Destination(Model, frozen=True, kw_only=True):
+_CLASSES = '''class Callbacks(Model, frozen=True, kw_only=True):
+    """The hosts that a message's `callback_url` may name."""
+
+    hosts: list[str]
+
+
+class CallbacksFields(TypedDict):
+    """What `callbacks` takes."""
+
+    hosts: Sequence[str]
+
+
+class Destination(Model, frozen=True, kw_only=True):
     """Where messages about a group's messages go."""
 
     topic: str
@@ -94,6 +108,8 @@ def _line(row: Setting) -> str:
         values = f"up to {row.most}"
     elif row.given is Destination:
         values = '`{"topic": "…", "include_body": false}`'
+    elif row.given is dict:
+        values = '`{"hosts": ["…"]}`'
     cells = (f"`{row.name}`", row.usual or _default(row.default), values, row.help)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
@@ -112,7 +128,7 @@ def _default(value: object) -> str:
 
 def module() -> str:
     """The client's types of settings."""
-    parts = [_HEAD, _DESTINATION, *_retry()]
+    parts = [_HEAD, _CLASSES, *_retry()]
     for name, settings in (("Topic", TopicSettings), ("Group", GroupSettings)):
         rows = rows_of(settings)
         rename = {row.field: row.name for row in rows if row.field != row.name and row.name == "from"}
@@ -150,14 +166,17 @@ def _field(row: Setting) -> str:
 
 
 def _shown(row: Setting) -> str:
-    of = {Retry: "RetryPolicy", Destination: "Destination", list: "list[str]"}.get(
-        row.given, row.given.__name__
-    )
+    of = {Retry: "RetryPolicy", list: "list[str]", dict: "Callbacks"}.get(row.given, row.given.__name__)
     return f"{of} | None = None" if NoneType in get_args(row.type) and row.given is not str else of
 
 
 def _given(row: Setting) -> str:
-    kinds = {Retry: "RetryFields", Destination: "DestinationFields", list: "Sequence[str]"}
+    kinds = {
+        Retry: "RetryFields",
+        Destination: "DestinationFields",
+        dict: "CallbacksFields",
+        list: "Sequence[str]",
+    }
     of = kinds.get(row.given, row.given.__name__)
     if row.choices:
         of = _literal(row.choices)

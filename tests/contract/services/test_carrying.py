@@ -41,6 +41,7 @@ GIVEN: dict[str, Any] = {
     "redact": ("/n",),
     "firing": Firing("daily", START_MS - SECOND_MS, "before"),
     "job": "close/order-1",
+    "callback_url": "https://api.example.com/done",
 }
 BYTES: dict[str, Any] = {"body": b"\x89PNG\r\n", "is_json": False, "content_type": "image/png"}
 LARGE: dict[str, Any] = {"body": b'"%s"' % (b"x" * BLOB_THRESHOLD_BYTES)}
@@ -80,7 +81,7 @@ class Way:
 
     def __init__(self, stage: Stage, **settings: Any) -> None:
         self.desk = Desk.at(stage, retention_days=2, max_body_bytes=1 << 20, **settings)
-        self.group = self.desk.group(lease_seconds=30)
+        self.group = self.desk.group(lease_seconds=30, callbacks=("api.example.com",))
         self.clock, self.deps, self.topic = stage.clock, self.desk.deps, self.desk.topic
 
     def produce(self, of: Draft) -> ProduceResult:

@@ -146,6 +146,7 @@ def test_a_job_is_created_replaced_and_deleted_by_its_name(api: Client, backgrou
     background.pass_time(50)
     again = api.put(path, {"body": {"n": 2}, "delay_seconds": 60, "tag": "late"}).expect(200)
     assert (again["id"], again["status"], again["duplicate"]) == (first["id"], "DELAYED", False)
+    assert again["job"] == first["job"] == "order/188 é%2F"
     assert again["deliver_at"] > first["deliver_at"]
     view = api.get(path).expect(200)
     assert (view["id"], view["job"], view["body"], view["tag"]) == (

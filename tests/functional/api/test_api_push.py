@@ -22,7 +22,7 @@ from chalicelib.delivery.sender import Sender
 from tests.functional.conftest import ORIGIN
 from tests.functional.delivery.receivers import Receiver, public_egress_to
 from tests.support.background import Background
-from tests.support.http import Client, Group
+from tests.support.http import Client, Group, Topic
 from tests.support.receiver import is_signed
 
 OWN_SECRET = "whsec_" + "QUJD" * 11
@@ -372,3 +372,125 @@ def test_what_must_not_be_called_cannot_be_registered(
     reply.refused(422, "TARGET_REFUSED")
     assert not any(value and value in reply.raw.decode() for value in target.values())
     api.get(f"{group.path}/consumers/c").refused(404, "CONSUMER_NOT_FOUND")
+
+
+def callback(receiver: Receiver, path: str = "/in") -> str:
+    return f"http://127.0.0.1:{receiver.port}{path}"
+
+
+def with_callbacks(topic: Topic, *hosts: str, **settings: Any) -> tuple[Group, Any]:
+    group = topic.group(**settings)
+    return group, topic.api.put(group.path, {"callbacks": {"hosts": [*hosts]}}).expect(200)
+
+
+@pytest.mark.parametrize("mode", ["queue", "serial"])
+def test_a_message_goes_to_its_own_url_and_others_to_the_consumers(
+    api: Client, background: Background, receiver: Receiver, mode: str
+) -> None:
+    topic = api.topic(shards=1)
+    group, stored = with_callbacks(topic, "127.0.0.1", mode=mode)
+    secret = stored["callback_secrets"]["127.0.0.1"]
+    pulled = topic.produce("pulled", ordering_key="a")
+    first = topic.produce(1, callback_url=callback(receiver, "/jobs/1"), ordering_key="b")
+    late = topic.produce(2, callback_url=callback(receiver, "/jobs/2"), delay_seconds=60)
+    assert background.push(topic) == {"DONE": 1}, "without any consumer"
+    background.later(topic, 60)
+    assert {request.path: request.body for request in receiver.seen} == {"/jobs/1": b"1", "/jobs/2": b"2"}
+    assert all(is_signed(secret, request.headers, request.body) for request in receiver.seen)
+    [left] = group.receive()
+    assert left["id"] == pulled["id"], "the rest is left to who pulls"
+    group.ack(left)
+    for message in (first, late):
+        delivered = api.get(f"{topic.path}/messages/{message['id']}/trace").expect(200)["events"][-1]
+        assert (delivered["outcome"], delivered["consumer"]) == ("SUCCESS", "127.0.0.1")
+    own = subscribe(group, url=receiver.url)["secret"]
+    topic.produce("plain")
+    topic.produce(3, callback_url=callback(receiver, "/jobs/3"))
+    background.later(topic, 60)
+    by_path = {request.path: request for request in receiver.seen[2:]}
+    assert is_signed(own, by_path["/in?from=headrace"].headers, b'"plain"')
+    assert is_signed(secret, by_path["/jobs/3"].headers, b"3")
+    assert not is_signed(own, by_path["/jobs/3"].headers, b"3")
+
+
+def test_each_way_in_takes_a_callback_url_that_a_group_allows(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(shards=1)
+    url = callback(receiver)
+    body = {"body": 1, "callback_url": url}
+    schedule, job = f"/v1/schedules/{topic.name}", f"{topic.path}/jobs/j"
+    timing = {"topic": topic.name, "every_seconds": 60}
+    calls: list[Callable[[], Any]] = [
+        lambda: api.post(f"{topic.path}/messages", body),
+        lambda: api.post(f"{topic.path}/transactions", {"message": body}),
+        lambda: api.put(job, {**body, "delay_seconds": 60}),
+        lambda: api.put(schedule, {**timing, "message": body}),
+        lambda: topic.publish(b"1", **{"Headrace-Callback-Url": url}),
+    ]
+    for made in calls:
+        assert "127.0.0.1" in made().refused(422, "CALLBACK_REFUSED")["detail"]
+    assert topic.batch([body, {"body": 2}])[0]["error"]["code"] == "CALLBACK_REFUSED"
+    with_callbacks(topic, "127.0.0.1")
+    stored = [made().json for made in calls]
+    api.post(f"/v1/transactions/{stored[1]['transaction_id']}/commit").expect(200)
+    assert topic.batch([body])[0]["status"] == "NEW"
+    api.put(job, {**body, "callback_url": callback(receiver, "/again"), "delay_seconds": 60}).expect(200)
+    background.later(topic, 61)
+    assert sorted(request.path for request in receiver.seen) == ["/again", *["/in"] * 5]
+    assert api.get(schedule).expect(200)["message"]["callback_url"] == url
+    for wrong in ("ftp://a.example/", "http://a.example/"):
+        api.post(f"{topic.path}/messages", {"body": 1, "callback_url": wrong}).refused(400, "VALIDATION")
+
+
+def test_a_host_has_its_own_retries_and_circuit_and_a_dead_letter_where_it_may_be_called_no_more(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic(shards=1, retry={"max_attempts": 2, "ladder": [60], "jitter": 0})
+    group, _ = with_callbacks(topic, "127.0.0.1", "localhost")
+    receiver.status, receiver.body = 500, b"out of order"
+    receiver.headers["Content-Type"] = "text/plain"
+    message = topic.produce("fails", callback_url=callback(receiver))
+    background.push(topic)
+    background.later(topic, 61)
+    [letter] = api.get(f"{group.path}/dead-letters").expect(200)["items"]
+    assert (letter["id"], letter["last_error"]) == (message["id"], "HTTP 500")
+    assert (letter["answer"]["text"], letter["callback_url"]) == ("out of order", callback(receiver))
+    receiver.status = 503
+    for _ in range(12):
+        topic.produce("down", callback_url=callback(receiver))
+    background.push(topic)
+    asked = len(receiver.seen)
+    later = topic.produce("held", callback_url=callback(receiver))
+    good = topic.produce("another host", callback_url=callback(receiver).replace("127.0.0.1", "localhost"))
+    receiver.status = 200
+    background.push(topic)
+    assert [request.body for request in receiver.seen[asked:]] == [b'"another host"'], "the circuit is open"
+    assert group.status_of(later["id"])["attempts"] == 0
+    assert group.status_of(good["id"])["status"] == "SUCCESS"
+    api.put(group.path, {"callbacks": {"hosts": ["other.example.com"]}}).expect(200)
+    background.later(topic, 3600)
+    assert group.status_of(later["id"]).items() >= {"status": "DEAD", "reason": "REJECTED"}.items()
+    assert "no group allows calls to '127.0.0.1'" in group.status_of(later["id"])["last_error"]
+
+
+def test_a_new_secret_signs_callbacks_beside_the_old_one(
+    api: Client, background: Background, receiver: Receiver
+) -> None:
+    topic = api.topic()
+    group, stored = with_callbacks(topic, "127.0.0.1", "a.example.com")
+    old = stored["callback_secrets"]
+    assert api.put(group.path, {"callbacks": stored["callbacks"]}).expect(200)["callback_secrets"] == old
+    new = api.post(f"{group.path}/rotate-secret", {"overlap_seconds": 60}).expect(200)["callback_secrets"]
+    assert len({*old.values(), *new.values()}) == 4
+    for seconds_later, signs in ((0, [True, True]), (61, [False, True])):
+        topic.produce(1, callback_url=callback(receiver))
+        background.later(topic, seconds_later)
+        headers = receiver.seen[-1].headers
+        assert [is_signed(each["127.0.0.1"], headers, b"1") for each in (old, new)] == signs
+    assert "callback_secrets" not in api.get(group.path).expect(200)
+    api.post(f"{topic.group('plain').path}/rotate-secret", {}).refused(422, "NO_SECRET")
+    everyone = topic.group("everyone", mode="broadcast")
+    api.put(everyone.path, {"callbacks": stored["callbacks"]}).refused(422, "WRONG_MODE")
+    for host in ("A.example.com", "a.example.com:443", "https://a.example.com", ""):
+        api.put(group.path, {"callbacks": {"hosts": [host]}}).refused(400, "VALIDATION")

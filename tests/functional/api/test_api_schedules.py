@@ -50,6 +50,8 @@ def test_a_schedule_is_replaced_fires_at_its_times_and_shows_what_it_has_sent(
     }
     first = put(topic, "report", message={"body": 0}, app="reports").expect(201)
     assert put(topic, "report", message={"body": 0}, app="reports").expect(200) == first
+    [listed] = api.get("/v1/schedules?app=reports&limit=1").expect(200)["items"]
+    assert (listed["name"], api.get("/v1/schedules?app=other").expect(200)["items"]) == ("report", [])
     view = put(topic, "report", message={**message, "retry": {"max_attempts": 2}}, missed="all").expect(200)
     assert view["message"] == {**message, "retry": {"max_attempts": 2}}
     assert (view["missed"], view["overlap"], view["app"], view["created_at"]) == (

@@ -118,6 +118,7 @@ def scene() -> Iterator[Scene]:
             service.ask("POST", "/topics/clicks/groups/stats/pause")
             service.ask("POST", f"{ORDERS}/transactions", {"message": {"body": {"order": 1}}})
             service.ask("PUT", "/events", {"topic": "clicks"})
+            service.ask("PUT", "/topics/payments/groups/ledger", {"callbacks": {"hosts": ["a.example.com"]}})
             for name in ("report", "paused"):
                 timing = {"topic": "orders", "cron": "0 9 * * *", "message": {"body": 1}}
                 service.ask("PUT", f"/schedules/{name}", timing)

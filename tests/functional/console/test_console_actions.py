@@ -40,6 +40,7 @@ OF_ONE = {
     *("produce", "amend_message", "cancel_message", "retry_now", "settle_message"),
     *("edit_dead_letter", "delete_dead_letter"),
     *("rotate_secret", "commit", "roll_back", "create_token", "rotate_token", "delete_token", "move_clock"),
+    "rotate_callback_secrets",
     *("put_schedule", "delete_schedule", "pause_schedule", "resume_schedule", "run_schedule"),
     *("put_events", "delete_events"),
 }
@@ -81,7 +82,7 @@ NOT_UNDONE = {
         "seek_group": "what was settled behind it is forgotten",
         "merge_dead_letters": "bodies of many are not kept",
     },
-    **{"move_clock": "time never goes back"},
+    **{"move_clock": "time never goes back", "rotate_callback_secrets": "the old secrets end"},
 }
 NO_CALLS = {"sign-out", "language", "try", "take"}
 

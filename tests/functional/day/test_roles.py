@@ -54,6 +54,8 @@ SELDOM = {
     ("assign", "dynamodb:PutItem", "rates#handshakes#*"),
     ("check", "dynamodb:GetItem", "rates#handshakes#*"),
     ("check", "dynamodb:PutItem", "rates#handshakes#*"),
+    ("deliver", "dynamodb:GetItem", "rates#handshakes#*"),
+    ("deliver", "dynamodb:PutItem", "rates#handshakes#*"),
     # A run that time ends keeps its place.
     ("assign", "dynamodb:PutItem", "rounds"),
     # Who appends to a shard that was quiet for a day asks the cursors where it ends.

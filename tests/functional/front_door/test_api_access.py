@@ -101,6 +101,7 @@ CALLS = [
     ("GET", "/messages/x/fate", "consume admin"),
     ("POST", "/messages/x/retry", "consume admin"),
     ("POST", "/groups/g/consumers/c/rotate-secret", "consume admin"),
+    ("POST", "/groups/g/rotate-secret", "admin"),
     ("GET", "/groups/g/dead-letters", "consume admin"),
     ("PATCH", "/groups/g/dead-letters", "consume admin"),
     ("GET", "/groups/g/dead-letters/x", "consume admin"),

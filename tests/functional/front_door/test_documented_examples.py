@@ -81,6 +81,7 @@ def _without_secrets(value: Any) -> Any:
 def _without_secret(name: str, value: Any) -> Any:
     if name == "url" and "?ticket=" in value:
         return value.partition("?ticket=")[0] + "?ticket=…"
+    name = "secret" if str(value).startswith("whsec_") else name
     return SECRETS[name] if name in SECRETS and isinstance(value, str) else _without_secrets(value)
 
 
@@ -129,6 +130,8 @@ def _set_up(visitor: Recorder) -> None:
     hook = f"{ORDERS}/groups/billing/consumers/hook"
     put(hook, {"url": "http://127.0.0.1:9000/orders"}).expect(201)
     post(f"{hook}/rotate-secret").expect(200)
+    put(f"{ORDERS}/groups/billing", {"callbacks": {"hosts": ["api.example.com"]}}).expect(200)
+    post(f"{ORDERS}/groups/billing/rotate-secret").expect(200)
     with http_receiver() as receiver:
         put(f"{ORDERS}/groups/billing/consumers/tested", {"url": receiver.url}).expect(201)
         post(f"{ORDERS}/groups/billing/consumers/tested/test").expect(200)

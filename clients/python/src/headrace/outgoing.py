@@ -30,7 +30,7 @@ class Outgoing:
     `key` and `keys` are what the message is found by; `ordering_key` keeps those that share it in order; `priority` 0
     is the most urgent; `delay` and `deliver_at` let it wait; `expires_in` lets it end; `dedup_id` makes the same
     message sent again the same message, within the topic's window, or (`dedup_until="done"`) until every group has
-    ended it.
+    ended it. It is sent to `callback_url`, in groups that allow it.
     """
 
     body: Any
@@ -49,6 +49,7 @@ class Outgoing:
     dedup_until: DedupUntil | None = None
     retry: RetryFields | None = None
     content_type: str | None = None
+    callback_url: str | None = None
 
     @property
     def is_for_later(self) -> bool:
@@ -75,6 +76,7 @@ class Outgoing:
             dedup_id=self.dedup_id,
             dedup_until=self.dedup_until,
             retry=self.retry,
+            callback_url=self.callback_url,
         )
         if isinstance(self.body, bytes | bytearray | memoryview):
             message["body_base64"] = base64.b64encode(bytes(self.body)).decode()
@@ -109,6 +111,7 @@ class MessageFields(TypedDict, total=False):
     expires_in: Duration | None
     retry: RetryFields | None
     content_type: str | None
+    callback_url: str | None
 
 
 class SendOptions(MessageFields, total=False):

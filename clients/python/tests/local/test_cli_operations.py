@@ -292,6 +292,14 @@ def test_a_subscriber_is_looked_at_tested_and_given_a_secret(
         subscriber.answer = lambda push: 500
         command("consumers", "test", "orders", "mailer", "shop", code=REFUSED)
         assert command("consumers", "rotate-secret", "orders", "mailer", "shop").startswith("whsec_")
+        assert "whsec_" in command("groups", "set", *WHERE, "--callback-host", "a.example.com")
+        sent = command("send", "orders", "1", "--callback-url", "https://a.example.com/x", "--json")
+        assert headrace.get_message("orders", sent[0]["id"]).callback_url == "https://a.example.com/x"
+        assert "a.example.com" in command("groups", "rotate-secret", *WHERE)
+        put = ("jobs", "put", "orders", "j", "1", "--callback-url", "https://a.example.com/j")
+        assert command(*put, "--json")[0]["job"] == "j"
+        assert "https://a.example.com/j" in command("jobs", "get", "orders", "j")
+        assert "→ none" in command("groups", "set", *WHERE, "--callback-host", "")
         assert command("consumers", "attempts", "orders", "mailer", "shop", "--json") == []
     finally:
         subscriber.close()

@@ -145,6 +145,12 @@ class Groups(Caller):
         body = given(overlap_seconds=overlap_seconds)
         return (self._ask(dict[str, str], "POST", url_path, body, repeatable=False))["secret"]
 
+    def rotate_callback_secrets(self, topic: str, group: str, *, overlap_seconds: int | None = None) -> Group:
+        """New `callback_secrets` of the group, by host; the old ones sign, too, for the overlap (a day). Not repeated
+        after a lost answer."""
+        body = given(overlap_seconds=overlap_seconds)
+        return self._ask(Group, "POST", group_path(topic, group, "rotate-secret"), body, repeatable=False)
+
     def get_attempts(self, topic: str, group: str, consumer: str, *, limit: int | None = None) -> Attempts:
         """The latest attempts at a consumer that is called, and how long they took."""
         url_path = group_path(topic, group, "consumers", consumer, "attempts")

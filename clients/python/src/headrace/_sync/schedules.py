@@ -65,9 +65,9 @@ class SyncSchedules(Caller):
         """A schedule, with its next times and its last messages."""
         return self._ask(Schedule, "GET", path("schedules", name))
 
-    def list_schedules(self, *, limit: int | None = None) -> Pager[Schedule]:
-        """Schedules by name, of the topics that the token may use."""
-        return self._list(Schedule, path("schedules"), limit=limit)
+    def list_schedules(self, *, app: str | None = None, limit: int | None = None) -> Pager[Schedule]:
+        """Schedules by name, of the topics that the token may use; of this `app`."""
+        return self._list(Schedule, path("schedules"), limit=limit, app=app)
 
     def delete_schedule(self, name: str) -> None:
         """Delete a schedule. Messages that it has sent stay."""

@@ -79,6 +79,7 @@ class Sends(Caller):
         dedup_until: DedupUntil | None = None,
         retry: RetryFields | None = None,
         content_type: str | None = None,
+        callback_url: str | None = None,
     ) -> Sent:
         """Send one message; it is durable when this returns. `body` is anything with a JSON form, or bytes.
 
@@ -103,6 +104,7 @@ class Sends(Caller):
             dedup_until=dedup_until,
             retry=retry,
             content_type=content_type,
+            callback_url=callback_url,
         )
         return self._send(topic, message)
 
@@ -222,6 +224,7 @@ class Sends(Caller):
         dedup_id: str | None = None,
         dedup_until: DedupUntil | None = None,
         delay: Duration | None = None,
+        callback_url: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Sent:
         """Send bytes as they are; `headers` may make them a CloudEvent (`ce-…`). The way for bodies of megabytes.
@@ -237,6 +240,7 @@ class Sends(Caller):
                 "Headrace-Priority": None if priority is None else str(priority),
                 "Headrace-Dedup-Id": dedup_id,
                 "Headrace-Dedup-Until": dedup_until,
+                "Headrace-Callback-Url": callback_url,
                 "Headrace-Delay-Seconds": str(delay_seconds) if delay_seconds is not None else None,
             }
         )

@@ -22,6 +22,12 @@ MessageId = Annotated[str, typer.Argument(help="The message's id.", show_default
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")]
 AtMost = Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after this many messages.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+CallbackUrl = Annotated[
+    str | None, typer.Option(help="Where to send it, in groups whose callbacks allow the host.")
+]
+Overlap = Annotated[
+    int | None, typer.Option(help="Seconds for which the old secret signs, too (a day; 0: not at all).")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import models
-from .arguments import Group, Noun, Topic, Yes, sure
+from .arguments import Group, Noun, Overlap, Topic, Yes, sure
 from .output import Output, failure, number_of
 from .session import session
 
@@ -174,9 +174,7 @@ def rotate_secret(
     topic: Topic,
     group: Group,
     consumer: Consumer,
-    overlap_seconds: Annotated[
-        int | None, typer.Option(help="Seconds for which the old secret signs, too (a day; 0: not at all).")
-    ] = None,
+    overlap_seconds: Overlap = None,
 ) -> None:
     """Make a new signing secret. It is printed only once."""
     s = session(context)

@@ -15,14 +15,14 @@ import typer
 from .. import models
 from ..errors import GroupNotFound
 from . import many
-from .arguments import Consumer, Group, Noun, Settings, Topic, Yes, settings_of, sure
+from .arguments import Consumer, Group, Noun, Overlap, Settings, Topic, Yes, settings_of, sure
 from .output import Output, number_of, table_of, text
 from .session import Session, session
 
 app = typer.Typer(
     cls=Noun,
     name="groups",
-    help="Groups: list, show, create, set, pause, resume, retry, seek, purge, delete.",
+    help="Groups: list, show, create, set, pause, resume, retry, seek, purge, delete, rotate-secret.",
 )
 Filter = Annotated[str | None, typer.Option(help="Tags, as in 'paid || refunded'; '*' for all.")]
 OnDead = Annotated[
@@ -34,6 +34,14 @@ OnDead = Annotated[
 OnSuccess = Annotated[
     str | None,
     typer.Option("--on-success", metavar="TOPIC", help="As --on-dead, for each message that succeeds."),
+]
+Callbacks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--callback-host",
+        metavar="HOST",
+        help="A host that a message's callback_url may name; repeatable, '' for none.",
+    ),
 ]
 IncludeBody = Annotated[bool, typer.Option("--include-body", help="With the messages' bodies.")]
 _COUNTED = 2000
@@ -100,6 +108,7 @@ def set_settings(
     on_dead: OnDead = None,
     on_success: OnSuccess = None,
     include_body: IncludeBody = False,
+    callback_host: Callbacks = None,
     settings: Settings = None,
     yes: Yes = False,
 ) -> None:
@@ -108,6 +117,8 @@ def set_settings(
     for name, to in {"on_dead": on_dead, "on_success": on_success}.items():
         if to is not None:
             fields[name] = {"topic": to, "include_body": include_body} if to else None
+    if callback_host:
+        fields["callbacks"] = {"hosts": callback_host} if any(callback_host) else None
     if not fields:
         raise typer.BadParameter("Give what to change: --filter, or --set NAME=VALUE.")
     s = session(context)
@@ -120,7 +131,17 @@ def set_settings(
         for name in fields
         if name in new
     ]
-    s.output.one(after, [("group", group), *rows])
+    s.output.one(after, [("group", group), *rows, *after.callback_secrets.items()])
+
+
+@app.command("rotate-secret", epilog="Example: headrace groups rotate-secret orders mailer")
+def rotate_secret(
+    context: typer.Context, topic: Topic, group: Group, overlap_seconds: Overlap = None
+) -> None:
+    """Make new secrets for the group's callbacks, and print them by host."""
+    s = session(context)
+    after = s.hr.rotate_callback_secrets(topic, group, overlap_seconds=overlap_seconds)
+    s.output.one(after, after.callback_secrets.items())
 
 
 def _fields(settings: list[str] | None, **options: str | None) -> dict[str, Any]:

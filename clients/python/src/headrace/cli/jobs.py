@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .arguments import Limit, Noun, Topic, headers_of, parsed
+from .arguments import CallbackUrl, Limit, Noun, Topic, headers_of, parsed
 from .messages import show_message
 from .output import short
 from .session import session
@@ -39,12 +39,22 @@ def put(
     delay: Annotated[str | None, typer.Option(help="A delay: 30s, 15m, 2h, 7d.")] = None,
     at: Annotated[str | None, typer.Option(help="When to deliver it: 2030-01-01T00:00:00Z.")] = None,
     tag: Annotated[str | None, typer.Option(help="A tag that groups may filter by.")] = None,
+    callback_url: CallbackUrl = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
 ) -> None:
     """Store a message under a name, or replace the one that waits under it: content and time."""
-    s, headers = session(context), headers_of(header)
-    sent = s.hr.put_job(topic, job, parsed(body), delay=delay, deliver_at=at, tag=tag, headers=headers)
-    s.output.one(sent, [(name, getattr(sent, name)) for name in ("id", "status", "deliver_at")])
+    s = session(context)
+    sent = s.hr.put_job(
+        topic,
+        job,
+        parsed(body),
+        delay=delay,
+        deliver_at=at,
+        tag=tag,
+        callback_url=callback_url,
+        headers=headers_of(header),
+    )
+    s.output.one(sent, [(name, getattr(sent, name)) for name in ("id", "job", "status", "deliver_at")])
 
 
 @app.command(epilog="Example: headrace jobs get orders order-188")

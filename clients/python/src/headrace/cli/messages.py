@@ -89,6 +89,7 @@ def show_message(s: Session, message: StoredMessage) -> None:
         "tag",
         "ordering_key",
         "priority",
+        "callback_url",
         "headers",
     )
     fields = [(name, getattr(message, name)) for name in names]

@@ -9,7 +9,7 @@ import typer
 
 from .. import models
 from ..outgoing import Missed, Overlap
-from .arguments import Limit, Noun, Yes, headers_of, parsed, sure
+from .arguments import CallbackUrl, Limit, Noun, Yes, headers_of, parsed, sure
 from .output import Output, short, text
 from .session import session
 
@@ -32,11 +32,10 @@ def list_schedules(
 ) -> None:
     """List schedules by name."""
     s = session(context)
-    every = s.hr.list_schedules(limit=min(limit, 200) if application is None else 200)
-    wanted = (each for each in every if application in (None, each.app))
+    every = s.hr.list_schedules(app=application, limit=min(limit, 200))
     rows = (
         (each, (each.name, each.topic, _times(each), _next(each), short(each.message.get("body"))))
-        for each in islice(wanted, limit)
+        for each in islice(every, limit)
     )
     s.output.many(("SCHEDULE", "TOPIC", "TIMES", "NEXT", "BODY"), rows, "None.")
 
@@ -74,6 +73,7 @@ def set_schedule(
     tag: Annotated[str | None, typer.Option(help="Their tag.")] = None,
     ordering_key: Annotated[str | None, typer.Option(help="Their ordering key.")] = None,
     priority: Annotated[int | None, typer.Option(help="Their priority.")] = None,
+    callback_url: CallbackUrl = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     paused: Annotated[bool, typer.Option("--paused", help="It waits until it is resumed.")] = False,
 ) -> None:
@@ -90,6 +90,7 @@ def set_schedule(
         tag=tag,
         ordering_key=ordering_key,
         priority=priority,
+        callback_url=callback_url,
         headers=headers_of(header),
         **_given(cron, every, timezone, begin, until, jitter),
     )

@@ -15,7 +15,7 @@ from ..calls import encode
 from ..errors import HeadraceError, Unavailable
 from ..models import Sent
 from ..outgoing import BATCH_BYTES, DedupUntil, Outgoing
-from .arguments import Topic, headers_of, parsed
+from .arguments import CallbackUrl, Topic, headers_of, parsed
 from .session import PARTLY, REFUSED, Session, session
 
 _CHUNK = 100
@@ -40,6 +40,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, str] | None = None
     dedup_id: str | None = None
     dedup_until: DedupUntil | None = None
+    callback_url: str | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -71,6 +72,7 @@ def send(
     at: Annotated[str | None, typer.Option(help="When to deliver it: 2030-01-01T00:00:00Z.")] = None,
     dedup_id: _DedupId = None,
     dedup_until: _Until = None,
+    callback_url: CallbackUrl = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     content_type: Annotated[str | None, typer.Option(help="With --raw (text/plain).")] = None,
 ) -> None:
@@ -90,6 +92,7 @@ def send(
         "deliver_at": at,
         "dedup_id": dedup_id,
         "dedup_until": dedup_until,
+        "callback_url": callback_url,
         "headers": headers_of(header),
         "content_type": (content_type or "text/plain; charset=utf-8") if raw else None,
     }

@@ -57,6 +57,6 @@ class Schedules:
         for name, options in wanted.items():
             hr.put_schedule(name, app=app, **options)
         token_id = hr.transport.token.split("_")[1]
-        for each in list(hr.list_schedules()):
-            if each.app == app and each.made_by == token_id and each.name not in wanted:
+        for each in list(hr.list_schedules(app=app)):
+            if each.made_by == token_id and each.name not in wanted:
                 hr.delete_schedule(each.name)

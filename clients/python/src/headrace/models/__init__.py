@@ -44,7 +44,16 @@ from .service import (
     SignInLink,
     Token,
 )
-from .settings import Destination, DestinationFields, GroupFields, RetryFields, RetryPolicy, TopicFields
+from .settings import (
+    Callbacks,
+    CallbacksFields,
+    Destination,
+    DestinationFields,
+    GroupFields,
+    RetryFields,
+    RetryPolicy,
+    TopicFields,
+)
 from .topics import (
     AsOf,
     Assignment,
@@ -84,6 +93,8 @@ __all__ = [
     "AuditEntry",
     "AuditToken",
     "By",
+    "Callbacks",
+    "CallbacksFields",
     "Consumer",
     "Content",
     "DeadLetter",

@@ -22,6 +22,7 @@ class Sent(Model, frozen=True, kw_only=True):
     shard: int | None = None
     offset: int | None = None
     deliver_at: datetime | None = None
+    job: str | None = None
     duplicate: bool = False
 
 
@@ -38,6 +39,7 @@ class Content(Model, frozen=True, kw_only=True, rename={"raw_body": "body"}):
     ordering_key: str | None = None
     priority: int | None = None
     job: str | None = None
+    callback_url: str | None = None
     headers: dict[str, str] = {}
     shard: int | None = None
     offset: int | None = None

@@ -14,6 +14,8 @@ else:
     from typing_extensions import Unpack
 
 __all__ = [
+    "Callbacks",
+    "CallbacksFields",
     "Destination",
     "DestinationFields",
     "GroupFields",
@@ -24,6 +26,18 @@ __all__ = [
     "TopicSettings",
     "Unpack",
 ]
+
+
+class Callbacks(Model, frozen=True, kw_only=True):
+    """The hosts that a message's `callback_url` may name."""
+
+    hosts: list[str]
+
+
+class CallbacksFields(TypedDict):
+    """What `callbacks` takes."""
+
+    hosts: Sequence[str]
 
 
 class Destination(Model, frozen=True, kw_only=True):
@@ -153,6 +167,7 @@ class GroupSettings(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
     metrics: bool
     on_dead: Destination | None = None
     on_success: Destination | None = None
+    callbacks: Callbacks | None = None
 
 
 class GroupFields(TypedDict, total=False):
@@ -191,3 +206,5 @@ class GroupFields(TypedDict, total=False):
     """A destination: the topic that gets a message for each that becomes a dead letter."""
     on_success: DestinationFields | None
     """As `on_dead`, for each message that ends as SUCCESS; each acknowledgement then costs more."""
+    callbacks: CallbacksFields | None
+    """Hosts, 16 at most, that a message's `callback_url` may name."""

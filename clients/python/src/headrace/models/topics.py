@@ -180,6 +180,7 @@ class Group(GroupSettings, frozen=True, kw_only=True):
     states: States | None = None
     stopped_consumers: list[StoppedConsumer] = []
     shards: list[Shard] = []
+    callback_secrets: dict[str, str] = {}
 
 
 class Consumer(Model, frozen=True, kw_only=True):
