@@ -130,7 +130,7 @@ BUGS: Planted = {
         caches.test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much,
     ),
     "a cache that takes what was being read while it was changed": (
-        Bug(TtlCache, "keep", "if not call.is_overtaken:", "if True:"),
+        Bug(StoreCall, "keep", "if not self.is_overtaken:", "if True:"),
         caches.test_what_was_being_read_while_it_was_changed_is_answered_but_not_kept,
     ),
     "a cache for as many as come": (
