@@ -228,9 +228,8 @@ def _publish(settings: Settings, clients: Clients, subject: str, text: str) -> N
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        clients.get("sns").publish(
-            TopicArn=settings.alarm_topic, Subject=f"{settings.prefix}: {subject}", Message=text
-        )
+        subject = f"{settings.prefix}: {subject}"
+        clients.get("sns").publish(TopicArn=settings.alarm_topic, Subject=subject, Message=text)
     except (ClientError, BotoCoreError) as error:
         raise unavailable(f"SNS did not take a report: {type(error).__name__}.") from error
 

@@ -205,9 +205,8 @@ class MoverRun:
             loads[_load_of(timer)].append(timer)
             self.report.late_ms = max(self.report.late_ms, now_ms - timer.due_ms)
         begun = loads.keys() - self._stuck - self._moves.under_way
-        reports, refused_loads = self._results(
-            self._moves.do({load: partial(self._carry, load, loads[load]) for load in loads if load in begun})
-        )
+        tasks = {load: partial(self._carry, load, loads[load]) for load in loads if load in begun}
+        reports, refused_loads = self._results(self._moves.do(tasks))
         for report in reports.values():
             self.report.add(report)
         won = {load for load in begun & reports.keys() if _has_won(load, reports[load])}

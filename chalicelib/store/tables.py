@@ -19,9 +19,8 @@ def create_missing(client: Any, tables: Tables) -> None:
         except ClientError as error:
             if code_of(error) != "ResourceInUseException":
                 raise
-        client.get_waiter("table_exists").wait(
-            TableName=definition["TableName"], WaiterConfig={"Delay": 1, "MaxAttempts": 60}
-        )
+        patience = {"Delay": 1, "MaxAttempts": 60}
+        client.get_waiter("table_exists").wait(TableName=definition["TableName"], WaiterConfig=patience)
     for name, attribute in expiring_tables(tables).items():
         _expire_by(client, name, attribute)
 
@@ -44,9 +43,8 @@ def _expire_by(client: Any, table: str, attribute: str) -> None:
     if status != "DISABLED":
         return
     try:
-        client.update_time_to_live(
-            TableName=table, TimeToLiveSpecification={"Enabled": True, "AttributeName": attribute}
-        )
+        expiry = {"Enabled": True, "AttributeName": attribute}
+        client.update_time_to_live(TableName=table, TimeToLiveSpecification=expiry)
     except ClientError as error:  # another process that was started at the same time has just done it
         if "already enabled" not in str(error):
             raise

@@ -10,9 +10,9 @@ from chalicelib.scheduler.expirer import Expirer
 from chalicelib.scheduler.walk import _Way
 from chalicelib.services.consume import retry_lane
 from chalicelib.services.consume.claim_plan import ClaimPlanner
-from chalicelib.services.core import segment_cache
 from chalicelib.services.core.positions import Positions
 from chalicelib.services.core.rate_limiter import RateLimits
+from chalicelib.services.core.segment_cache import SegmentCache
 from chalicelib.services.core.tails import Tails
 from chalicelib.services.inspect import surveyor
 from chalicelib.services.inspect.surveyor import Surveyor
@@ -69,7 +69,7 @@ BUGS: dict[str, Bug] = {
         "if answer := replace(answer, decision=TransactionState.COMMITTED):",
     ),
     "a kept row that stands for its successor": Bug(
-        segment_cache, "_follows", "segment.request_id != old.request_id or", ""
+        SegmentCache, "keep", "segment.request_id != old.segment.request_id or", ""
     ),
     "a broadcast's consumer who is owed what came before it": Bug(
         Registry, "register", "group, contact.begin, uid", 'group, "earliest", uid'

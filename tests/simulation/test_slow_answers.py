@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.services.core.expiring_cache import TtlCache
+from chalicelib.services.core.expiring_cache import StoreCall, TtlCache
 from tests.simulation.figures import count
 from tests.simulation.seeds import blocks
 from tests.simulation.slow_answers import play
@@ -18,7 +18,7 @@ BUGS: dict[str, tuple[int, tuple[Bug, ...]]] = {
     "a cache that believes the call that ended last": (
         75,
         (
-            Bug(TtlCache, "keep", "if not call.is_overtaken:", "if True:"),
+            Bug(StoreCall, "keep", "if not self.is_overtaken:", "if True:"),
             Bug(TtlCache, "replace", "if call.is_overtaken:", "if False:"),
             LONG,
         ),

@@ -11,7 +11,7 @@ import pytest
 from chalicelib.api import lists
 from chalicelib.domain.request import Request
 from chalicelib.services.consume.lease_settlement import LeaseSettlement
-from chalicelib.services.core.expiring_cache import BoundedCache, TtlCache
+from chalicelib.services.core.expiring_cache import BoundedCache, StoreCall, TtlCache
 from chalicelib.services.inspect import statuses
 from chalicelib.services.manage.admin import Admin
 from chalicelib.services.manage.tokens import Tokens
@@ -130,11 +130,11 @@ BUGS: Planted = {
         caches.test_what_can_be_made_anew_is_made_once_and_forgotten_when_there_is_too_much,
     ),
     "a cache that takes what was being read while it was changed": (
-        Bug(TtlCache, "keep", "if not call.is_overtaken:", "if True:"),
+        Bug(StoreCall, "keep", "if not self.is_overtaken:", "if True:"),
         caches.test_what_was_being_read_while_it_was_changed_is_answered_but_not_kept,
     ),
     "a cache for as many as come": (
-        Bug(TtlCache, "_hold", "len(self._held) > self._most", "False"),
+        Bug(TtlCache, "hold", "len(self._held) > self._most", "False"),
         caches.test_what_has_no_age_is_kept_by_any_clock_but_not_without_bound,
     ),
     "a clock's step back that makes what is cached young": (

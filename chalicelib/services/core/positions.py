@@ -40,7 +40,7 @@ class Positions:
     def find(self, topic: Topic, key: CursorKey, where: Where) -> Place:
         """The place in the key's shard. An offset outside the log is moved to its nearest end."""
         shard = key.shard
-        end = self._end(topic, key)
+        end = self._tails.read(shard, topic.created_ms).offset + 1
         if where == LATEST:
             return end, end
         first = self._first_offset(topic, shard, end)
@@ -65,10 +65,6 @@ class Positions:
         cursor = transitions.lapse(self._states.last(key).cursor, now_ms)
         is_due = bool(transitions.due_spans(cursor, now_ms))
         return is_due or self._tails.read(key.shard).offset >= cursor.next
-
-    def _end(self, topic: Topic, key: CursorKey) -> int:
-        """The end of the log on which the cursor is given a position."""
-        return self._tails.read(key.shard, topic.created_ms).offset + 1
 
     def _first_offset(self, topic: Topic, shard: ShardKey, end: int) -> int:
         """The first offset of the log: rows whose retention has ended do not count."""

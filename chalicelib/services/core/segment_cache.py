@@ -59,7 +59,7 @@ class SegmentCache:
                 self._order.append((shard, segment.first))
                 bisect.insort(self._firsts.setdefault(shard, []), segment.first)
                 self._count(shard, segment, 1)
-            elif _follows(segment, old.segment):
+            elif segment.request_id != old.segment.request_id or segment.edition > old.segment.edition:
                 self._count(shard, old.segment, -1)
                 self._count(shard, segment, 1)
             else:
@@ -87,7 +87,3 @@ class SegmentCache:
         bodies = sum(len(draft.body) for draft in segment.drafts)
         self._bytes += sign * (bodies + _OVERHEAD_BYTES * (1 + len(segment.drafts)))
         self._messages[shard] = self._messages.get(shard, 0) + sign * segment.count
-
-
-def _follows(segment: Segment, old: Segment) -> bool:
-    return segment.request_id != old.request_id or segment.edition > old.edition

@@ -9,11 +9,11 @@ from functools import partial
 from ...domain.append import KeyEntry
 from ...domain.errors import Conflict, NotFound, Unreadable
 from ...domain.limits import DEFAULT_PAGE, MAX_ANSWER_BYTES
-from ...domain.message import Draft, Message
+from ...domain.message import Message
 from ...domain.topic import Topic
 from ...ports.world import Clock
 from ...store import Keys
-from .lookup import MOST_LISTING_MS, AnyMessage, Filters, Lookup, passes_before_log
+from .lookup import MOST_LISTING_MS, AnyMessage, BeforeLog, Filters, Lookup, passes_before_log
 from .statuses import TopicStatuses
 
 _ENTRIES_PER_PAGE = 512  # what one page looks at, at most; a sparse filter goes on with the next page
@@ -53,7 +53,8 @@ class KeyLookup:
                 if not may_go_on():
                     return messages, before or ""
                 message = self._message(topic_statuses, entry, filters)
-                weight += _draft(message).weight if message else 0
+                produced = message.message if isinstance(message, BeforeLog) else message
+                weight += produced.draft.weight if produced else 0
                 if messages and weight > MAX_ANSWER_BYTES:
                     return messages, before
                 before = entry.sort_key
@@ -82,7 +83,3 @@ class KeyLookup:
         else:
             passes = passes_before_log(message, filters)
         return message if passes else None
-
-
-def _draft(message: AnyMessage) -> Draft:
-    return message.draft if isinstance(message, Message) else message.message.draft

@@ -124,9 +124,8 @@ class LetterLookup:
         are_few = len(message_ids) <= _FEW_IDS
         places: dict[str, tuple[int, int]] = {}
         if not are_few:
-            places, are_all = self._among_letters(
-                topic, group, set(message_ids), len(message_ids), begun_ms + MOST_LISTING_MS // 2
-            )
+            bounds = len(message_ids), begun_ms + MOST_LISTING_MS // 2
+            places, are_all = self._among_letters(topic, group, set(message_ids), *bounds)
             if are_all:
                 return places
         for id in [id for id in message_ids if id not in places]:

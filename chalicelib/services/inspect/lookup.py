@@ -290,9 +290,8 @@ def status_before_log(message: BeforeLog) -> str:
 
 def passes_before_log(message: BeforeLog, filters: Filters) -> bool:
     """Is the message before its log in the list, its time aside? No group is owed it yet."""
-    return filters.passes(
-        message.shard, message.message.draft, lambda group: None if group else status_before_log(message)
-    )
+    status = status_before_log(message)
+    return filters.passes(message.shard, message.message.draft, lambda group: None if group else status)
 
 
 def _use_of(statuses: Sequence[Status]) -> FirstUse:

@@ -85,7 +85,11 @@ class ResendLookup:
             if not page:  # one that is shorter than asked for ended at a megabyte
                 break
             if rows >= MAX_LOOK_BACK_ROWS:
-                raise _too_late()
+                raise Conflict(
+                    "RESEND_TOO_LATE",
+                    "Too much was stored since this was sent first to tell whether it is there. Look for it (by its "
+                    "key), or send it under a new name: then it may be there twice.",
+                )
         return self._rows_found(own)
 
     def _close_hole(self, start: int, next_segment: Segment) -> list[Segment]:
@@ -108,11 +112,3 @@ def _likeness(draft: Draft) -> str:
     """What two forms of one message have in common: a large body lies elsewhere once it is stored."""
     body = draft.body if draft.size <= BLOB_THRESHOLD_BYTES else b""
     return f"{draft.size} {content_hash(replace(draft, body=body, shard=None))}"
-
-
-def _too_late() -> Conflict:
-    return Conflict(
-        "RESEND_TOO_LATE",
-        "Too much was stored since this was sent first to tell whether it is there. "
-        "Look for it (by its key), or send it under a new name: then it may be there twice.",
-    )

@@ -166,9 +166,8 @@ class Schedules:
         at_ms = new.coming(now_ms)
         if old and timer:
             last_id = last_id or firing_of(timer).last_id
-            if not (old.paused or new.paused) and all(
-                getattr(old, name) == getattr(new, name) for name in _TIMING
-            ):
+            has_same_times = all(getattr(old, name) == getattr(new, name) for name in _TIMING)
+            if has_same_times and not (old.paused or new.paused):
                 at_ms = min(at_ms, firing_of(timer).at_ms)  # what is due just now is not left out
         then = new.timer(at_ms, last_id, now_ms)
         if not self.control.put_schedule(new, old, timer, then):
