@@ -30,9 +30,8 @@ HeaderValue = Annotated[str, Meta(max_length=lim.MAX_HEADER_VALUE_CHARS, pattern
 POINTER = r"^(?:/(?:[^~/\x00-\x1f]|~[01])*)+\Z"
 Pointer = Annotated[str, Meta(max_length=lim.MAX_POINTER_CHARS, pattern=POINTER)]
 LeaseSeconds = Annotated[int, Meta(ge=1, le=lim.MAX_LEASE_SECONDS)]
-MessageDelay = Annotated[
-    int, Meta(ge=0, extra_json_schema={"maximum": lim.MAX_DELAY_SECONDS})
-]  # a message's; parse.check_delay refuses a longer one with 422, not 400
+# A message's: parse.check_delay refuses a longer one with 422, not 400.
+MessageDelay = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": lim.MAX_DELAY_SECONDS})]
 TOPIC_PATTERN = r"^[A-Za-z0-9._*-]{1,128}\Z"
 TopicPattern = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
 MEDIA_TYPE = r"^[\x20-\x7e]+\Z"

@@ -189,9 +189,8 @@ def _check(entry: Call, caller: Caller | None, params: Mapping[str, str], query:
 
 
 def _with_body(entry: Call, context: Context) -> Context:
-    if entry.body is None:
-        return context
-    return msgspec.structs.replace(context, body=_body(entry.body, context.headers, context.raw))
+    body = _body(entry.body, context.headers, context.raw) if entry.body else context.body
+    return msgspec.structs.replace(context, body=body)
 
 
 def authorize(request: AuthRequest, deps: wiring.Deps) -> AuthResponse:
@@ -285,12 +284,9 @@ def _query(entry: Call, request: Request) -> dict[str, str]:
         return {}
     unknown_names = [name for name in query if name not in entry.query]
     if unknown_names:
-        names = ", ".join(entry.query) or "none"
-        raise Malformed(
-            "UNKNOWN_PARAMETER",
-            f"This call's query parameters are: {names}.",
-            issues=tuple(Issue(name[:64], "unknown query parameter") for name in unknown_names),
-        )
+        words = f"This call's query parameters are: {', '.join(entry.query) or 'none'}."
+        issues = tuple(Issue(name[:64], "unknown query parameter") for name in unknown_names)
+        raise Malformed("UNKNOWN_PARAMETER", words, issues=issues)
     repetitions = [name for name in query if len(query.getlist(name)) > 1]
     if repetitions:
         raise invalid(repetitions[0], "is given more than once")
@@ -304,18 +300,16 @@ def _decoded(headers: Mapping[str, str], raw: bytes) -> bytes:
     if not raw or not codings:
         return raw
     if codings != ["gzip"]:
-        raise errors.UnsupportedMedia(
-            "UNSUPPORTED_MEDIA_TYPE", "The only Content-Encoding of a body is gzip, applied once."
-        )
+        words = "The only Content-Encoding of a body is gzip, applied once."
+        raise errors.UnsupportedMedia("UNSUPPORTED_MEDIA_TYPE", words)
     unpacking = zlib.decompressobj(zlib.MAX_WBITS + 16)  # with gzip's header
     try:
         body = unpacking.decompress(raw, MAX_REQUEST_BYTES + 1)
     except zlib.error:
         body = b""
     if len(body) > MAX_REQUEST_BYTES:
-        raise TooLarge(
-            "BODY_TOO_LARGE", f"A request body may have at most {MAX_REQUEST_BYTES} bytes, unpacked."
-        )
+        words = f"A request body may have at most {MAX_REQUEST_BYTES} bytes, unpacked."
+        raise TooLarge("BODY_TOO_LARGE", words)
     if not unpacking.eof or unpacking.unused_data:
         raise invalid("content-encoding", "says gzip, but the body is not one whole gzip stream")
     return body

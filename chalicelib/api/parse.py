@@ -152,9 +152,8 @@ def check_headers(
     for name in headers:
         spelling = header_spelling(name) if is_static else name.lower()
         if (other := spellings.setdefault(spelling, name)) != name:
-            raise invalid(
-                f"headers.{name}", f"is the header {other!r} in another spelling; HTTP takes both for one"
-            )
+            issue = f"is the header {other!r} in another spelling; HTTP takes both for one"
+            raise invalid(f"headers.{name}", issue)
         if name not in attributes and is_reserved(name, is_static=is_static):
             raise Refused(
                 "HEADER_RESERVED",
@@ -185,20 +184,17 @@ def next_attempt(at: str, now_ms: int) -> int:
 def check_delay(delay_ms: int) -> None:
     """Raises Refused (DELAY_TOO_LONG)."""
     if delay_ms > lim.MAX_DELAY_SECONDS * 1000:
-        raise Refused(
-            "DELAY_TOO_LONG", f"A message may wait {lim.MAX_DELAY_SECONDS // DAY_SECONDS} days at most."
-        )
+        days = lim.MAX_DELAY_SECONDS // DAY_SECONDS
+        raise Refused("DELAY_TOO_LONG", f"A message may wait {days} days at most.")
 
 
 def retry_of(override: settings.Retry) -> dict[str, Any]:
     """What a message says about its own retries: only what was given, the rest is its group's."""
-    fields, whole = settings.retry_fields(override), settings.retry(override)
-    draft_fields: dict[str, Any] = {
-        name: fields[name] for name in ("max_attempts", "jitter", "steps_from") if name in fields
-    }
+    fields, kept = settings.retry_fields(override), ("max_attempts", "jitter", "steps_from")
+    given = {name: value for name, value in fields.items() if name in kept}
     if fields.keys() & {"ladder", "base_seconds", "factor", "cap_seconds"}:
-        draft_fields["ladder"] = ladder.steps(whole)
-    return draft_fields
+        given["ladder"] = ladder.steps(settings.retry(override))
+    return given
 
 
 def json_body(raw: bytes, body: Any) -> bytes:

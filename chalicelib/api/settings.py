@@ -74,18 +74,13 @@ class RetryView(TypedDict):
 
 def _body(name: str, doc: str, settings: type) -> type[Struct]:
     """The type of a request that gives some of these settings."""
-    rows = rows_of(settings)
-    return msgspec.defstruct(
-        name,
-        [
-            (row.field, Annotated[_given_type(row) | UnsetType, Meta(description=row.plain_help)], UNSET)
-            for row in rows
-        ],
-        rename={row.field: row.name for row in rows},
-        namespace={"__doc__": doc},
-        module=__name__,
-        forbid_unknown_fields=True,
-    )
+    fields, names = [], {}
+    for row in rows_of(settings):
+        kind: Any = _given_type(row) | UnsetType
+        fields.append((row.field, Annotated[kind, Meta(description=row.plain_help)], UNSET))
+        names[row.field] = row.name
+    how: dict[str, Any] = {"rename": names, "namespace": {"__doc__": doc}, "forbid_unknown_fields": True}
+    return msgspec.defstruct(name, fields, module=__name__, **how)
 
 
 def _given_type(row: Setting) -> Any:

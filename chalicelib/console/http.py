@@ -15,7 +15,6 @@ from ..api import audit, problems
 from ..api.calls import Context
 from ..api.http import check_group, check_name, check_rate, check_topic, request_id_of
 from ..domain.errors import Forbidden, HeadraceError, Malformed, Unauthorized, Unavailable, ours
-from ..domain.topic import Caller
 from ..ports.world import Units
 from . import corrections, session
 from .pages import Entry
@@ -70,7 +69,11 @@ def _check(entry: Entry, visit: Visit) -> None:
     if entry.method == "POST":
         session.check_csrf(visit.session, visit.form.get("csrf", ""))
     try:
-        _check_params(visit.caller, visit.params)
+        for kind, name in visit.params.items():
+            check_name(kind, name)
+        if "topic" in visit.params:
+            check_topic(visit.caller, visit.params["topic"])
+        check_group(visit.caller, visit.params.get("group"))
     except Forbidden as error:
         context = Context(visit.deps, visit.caller, visit.request_id, {}, visit.params, source=visit.source)
         audit.note_denied(entry, context, error.code)
@@ -79,21 +82,11 @@ def _check(entry: Entry, visit: Visit) -> None:
         visit.check_may_read()
 
 
-def _check_params(caller: Caller, params: Mapping[str, str]) -> None:
-    for kind, name in params.items():
-        check_name(kind, name)
-    if "topic" in params:
-        check_topic(caller, params["topic"])
-    check_group(caller, params.get("group"))
-
-
 def _visit(
     deps: wiring.Deps, entry: Entry, request: Request, params: Mapping[str, str], units: Units
 ) -> Visit:
     headers = {name.lower(): value for name, value in request.headers.items()}
     path = entry.path.format(**params)
-    fields: Mapping[str, str] = request.query_params or {}
-    query = {name: fields[name] for name in fields}
     secure = session.is_secure(deps, headers)
     prefix = str(request.context.get("path", path)).removesuffix(path)
     return Visit(
@@ -103,7 +96,7 @@ def _visit(
         base=f"{'https' if secure else 'http'}://{headers.get('host', 'localhost')}{prefix}",
         headers=headers,
         params=params,
-        query=query,
+        query=dict(request.query_params or {}),
         form={},
         units=units,
         request_id=request_id_of(request),

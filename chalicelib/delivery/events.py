@@ -133,17 +133,10 @@ def _encoded(value: str, plain_characters: str) -> str:
 
 def test_post(consumer: Consumer, id: str, now_ms: int) -> Post:
     """The request that carries a test event: signed and sent like a message, without a place in any log."""
-    at = rfc3339(now_ms)
-    headers = {
-        "Content-Type": "application/json",
-        "Headrace-Topic": consumer.topic,
-        "Headrace-Group": consumer.group,
-        "ce-id": id,
-        "ce-source": f"/topics/{consumer.topic}",
-        "ce-specversion": "1.0",
-        "ce-time": at,
-        "ce-type": TEST_TYPE,
-    }
+    at, topic = rfc3339(now_ms), consumer.topic
+    event = {"id": id, "source": f"/topics/{topic}", "specversion": "1.0", "time": at, "type": TEST_TYPE}
+    headers = {"Content-Type": "application/json", "Headrace-Topic": topic, "Headrace-Group": consumer.group}
+    headers |= {f"ce-{name}": value for name, value in event.items()}
     return Post(id, headers, msgspec.json.encode(_test_body(consumer, at)))
 
 

@@ -134,14 +134,9 @@ def of_state(events: Events | None, now_ms: int, state: Attention, is_over: bool
     type = OF_STATE.get(state.kind, (None, None))[is_over]
     if not events or type not in events.types or type is None or state.topic == events.topic:
         return None
-    told = {
-        "topic": state.topic or None,
-        "group": state.group or None,
-        "consumer": state.consumer or None,
-        "since": rfc3339(state.since_ms),
-        "what": RULES[state.kind].what,
-        "to_do": RULES[state.kind].to_do,
-    }
+    rule = RULES[state.kind]
+    place = {name: getattr(state, name) or None for name in ("topic", "group", "consumer")}
+    told = {**place, "since": rfc3339(state.since_ms), "what": rule.what, "to_do": rule.to_do}
     draft = _event(type, state.place, msgspec.json.encode(told))
     return _timer(events.topic, events.uid, f"event.{state.key}.{state.noted_ms}.{is_over:d}", now_ms, draft)
 

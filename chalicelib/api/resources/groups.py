@@ -202,13 +202,11 @@ def destination(context: Context, name: str, setting: str, own: Topic | None = N
     if context.caller and not context.caller.may_use(name):
         raise Forbidden("TOPIC_FORBIDDEN", f"The token is not for topic {name!r}, the {setting}.")
     if context.caller and Scope.PRODUCE not in context.caller.scopes:
-        raise Forbidden(
-            "SCOPE_MISSING", f"To have messages sent to {name!r} the token needs the scope 'produce'."
-        )
+        words = f"To have messages sent to {name!r} the token needs the scope 'produce'."
+        raise Forbidden("SCOPE_MISSING", words)
     if own and own.name == name:
-        raise Refused(
-            "DESTINATION_REFUSED", f"{setting}: a group's messages cannot be sent to its own topic."
-        )
+        words = f"{setting}: a group's messages cannot be sent to its own topic."
+        raise Refused("DESTINATION_REFUSED", words)
     try:
         return context.deps.catalog.topic(name, consistent=True)
     except NotFound as error:
@@ -244,11 +242,7 @@ def list_groups(context: Context) -> Response[lists.Page[GroupSummary]]:
     topic = context.topic()
     purpose, limit = f"groups:{topic.name}", lists.limit(context.query)
     after = lists.page_start(context, purpose) or ""
-    rest = [
-        group
-        for group in context.deps.catalog.groups(topic)
-        if group.name > after and context.may_use_group(group.name)
-    ]
+    rest = [g for g in context.deps.catalog.groups(topic) if g.name > after and context.may_use_group(g.name)]
     items = [group_summary(topic, each) for each in context.deps.surveyor.exact_groups(topic, rest[:limit])]
     next_start = items[-1]["group"] if len(items) < len(rest) else None
     return Response(lists.page(context, purpose, items, next_start))
@@ -305,9 +299,8 @@ def _sought(context: Context, topic: Topic, group: Group) -> Sequence[str]:
     if name is None:
         return catalog.cursor_owners(topic, group)
     if not POLICIES[group.mode].per_consumer:
-        raise Refused(
-            "WRONG_MODE", "Only consumers of a broadcast have positions of their own: leave out `consumer`."
-        )
+        words = "Only consumers of a broadcast have positions of their own: leave out `consumer`."
+        raise Refused("WRONG_MODE", words)
     return [catalog.consumer(topic, group, name).uid]
 
 

@@ -201,15 +201,10 @@ def get_fate(context: Context) -> Response[FateView]:
     fates = context.deps.fates.of(topic, message) if isinstance(message, Message) else Fates()
     own = fates.of_groups(context.may_use_group)
     summary = {name: value for name, value in view.items() if name != "deliveries"}
-    return Response(
-        {
-            "message": cast(MessageSummary, summary),
-            "groups": {name: views.fate_view(fate) for name, fate in own.owed.items()},
-            "skipped": list(own.skipped),
-            "complete": view["status"] == "CANCELLED" or fates.is_complete,
-            "adds_up": fates.adds_up,
-        }
-    )
+    groups = {name: views.fate_view(fate) for name, fate in own.owed.items()}
+    others = {"groups": groups, "skipped": list(own.skipped), "adds_up": fates.adds_up}
+    complete = view["status"] == "CANCELLED" or fates.is_complete
+    return Response(cast(FateView, {"message": summary, "complete": complete, **others}))
 
 
 @call("GET", f"{TOPIC}/messages", scopes=READ, query=(*_FILTERS, "dedup_id", *PAGED))

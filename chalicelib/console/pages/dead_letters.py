@@ -98,12 +98,6 @@ def letter_filter(visit: Visit) -> FailureFilter:
     return lists.letter_filter(link_filters(visit))
 
 
-def _signed_page(visit: Visit, topic: Topic, group: Group) -> tuple[list[DeadLetter], str | None]:
-    """The matching dead letters, and where the next page begins."""
-    letters, position = _letters(visit, topic, group, _start(visit, group), _ROWS)
-    return letters, _sign(visit, group, position)
-
-
 def _letters(
     visit: Visit, topic: Topic, group: Group, after: str | None, most: int, *, is_all: bool = False
 ) -> tuple[list[DeadLetter], str | None]:
@@ -151,7 +145,7 @@ def dead_letter(visit: Visit) -> Shown:
 def many_letters(visit: Visit) -> Shown:
     """A form for a patch. A POST shows what it would change, before anything happens."""
     topic, group = visit.group()
-    letters, next_start = _signed_page(visit, topic, group)
+    letters, position = _letters(visit, topic, group, _start(visit, group), _ROWS)
     patch = visit.form.get("patch", "")
     preview, merge, problem = None, None, None
     if patch.strip():
@@ -163,8 +157,8 @@ def many_letters(visit: Visit) -> Shown:
             problem = error.detail
     model = {
         "number": len(letters),
-        "more": next_start is not None or "after" in visit.query,
-        "following": next_start,
+        "more": position is not None or "after" in visit.query,
+        "following": _sign(visit, group, position),
         "filter": link_filters(visit),
         "patch": patch,
         "preview": preview,

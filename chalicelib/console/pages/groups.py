@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...api import parse
@@ -40,6 +41,7 @@ def group_page(visit: Visit) -> Shown:
     names = {consumer.uid: consumer.name for consumer in consumers}
     history = deps.board.last_hour(topic, group, lambda units: visit.has_read_units(units + _LEFT))
     of, price = _with_letters(visit, topic, survey.groups[0])
+    blocked = blocked_units(survey.groups[0], names)
     model: dict[str, Any] = {
         "survey": survey,
         "of": of,
@@ -48,10 +50,7 @@ def group_page(visit: Visit) -> Shown:
         "failed": last_failed(visit, history),
         "strips": strips(survey, names),
         "leases": leases(survey.groups[0], names),
-        "blocked": [
-            (each, _message_at(visit, topic, each["shard"], each["offset"]))
-            for each in blocked_units(survey.groups[0], names)
-        ],
+        "blocked": [(each, _message_at(visit, topic, each["shard"], each["offset"])) for each in blocked],
         "members": members(visit, topic, consumers, assignment),
         "assignment": assignment,
         "retry": group.retry or topic.retry,
@@ -70,12 +69,8 @@ def _with_letters(visit: Visit, topic: Topic, of: GroupSurvey) -> tuple[GroupSur
     price, room = before / max(1, of.dead), MOST_READ_UNITS - _LEFT - before
     at_once = min(_COUNTED_AT_ONCE, int(room / price)) if of.more_dead else 0
     if at_once > 0:
-        counted = visit.deps.adapters.records.count_dead(
-            topic.uid,
-            of.group.uid,
-            at_once,
-            lambda: visit.has_read_units(_LEFT + visit.units.reads - before),
-        )
+        count, uids = visit.deps.adapters.records.count_dead, (topic.uid, of.group.uid)
+        counted = count(*uids, at_once, lambda: visit.has_read_units(_LEFT + visit.units.reads - before))
         price = (visit.units.reads - before) / max(1, counted.number)
         if counted.number >= of.dead:
             of = replace(of, dead=counted.number, more_dead=not counted.whole)
@@ -141,9 +136,8 @@ def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str, uid: str 
         if at_ms is not None:
             if not visit.has_read_units(3):
                 break
-            targets[extent.shard] = visit.deps.surveyor.offset_at(
-                topic, extent, at_ms, lambda: visit.has_read_units(1)
-            )
+            may_go_on = partial(visit.has_read_units, 1)
+            targets[extent.shard] = visit.deps.surveyor.offset_at(topic, extent, at_ms, may_go_on)
         elif to == LATEST:
             targets[extent.shard] = extent.tail + 1
         else:

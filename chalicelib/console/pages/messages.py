@@ -129,9 +129,8 @@ class Selection(NamedTuple):
         """Has the message the text and the status?"""
         stored = message if isinstance(message, Message) else message.message
         text = self.fields.get("text")
-        return self._has_status(message) and (
-            not text or holds_text(redact.shown(self.topic, stored).draft, text)
-        )
+        has_text = not text or holds_text(redact.shown(self.topic, stored).draft, text)
+        return has_text and self._has_status(message)
 
     def _has_status(self, message: AnyMessage) -> bool:
         if not isinstance(message, Message):
@@ -162,9 +161,9 @@ def _survey(
 ) -> tuple[TopicSurvey, GroupSurvey | None]:
     """The topic, and the group of this name in it, which is read even if there was no time for all groups."""
     surveyor = visit.deps.surveyor
-    survey = surveyor.survey(
-        topic, first_shard=first_shard, may_go_on=lambda: visit.has_read_units(10), ages=False
-    ).seen_by(visit.caller)
+    may_go_on = partial(visit.has_read_units, 10)
+    survey = surveyor.survey(topic, first_shard=first_shard, may_go_on=may_go_on, ages=False)
+    survey = survey.seen_by(visit.caller)
     if name is None:
         return survey, None
     check_name("group", name)
@@ -219,20 +218,16 @@ def _at_locations(
     reader, filters = visit.deps.reader, selection.filters
     messages: list[Message] = []
     last = tuple(start) if start else (0, MAX_OFFSET + 1)
-    for location in selection.group.locations_of(selection.status):
-        shard, offset = location
+    for shard, offset in selection.group.locations_of(selection.status):
         if (-offset, shard) <= (-last[1], last[0]) or filters.shard not in (None, shard):
             continue
         if len(messages) == _LINES or not visit.has_read_units(1):
             return messages, last
         message = reader.fetch(selection.topic.shard_key(shard), [offset], reader.recent())[offset].message
-        last = location
-        if (
-            message
-            and filters.covers(message.accepted_ms)
-            and filters.passes(shard, message.draft, lambda _: None)
-            and selection.passes(message)
-        ):
+        last = (shard, offset)
+        if not message or not filters.covers(message.accepted_ms):
+            continue
+        if filters.passes(shard, message.draft, lambda _: None) and selection.passes(message):
             messages.append(message)
     return messages, None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nlargest
 from typing import NamedTuple
 
 from ...domain.topic import Topic
@@ -38,10 +39,8 @@ def overview(visit: Visit) -> Shown:
         for survey in board.known_surveys()
         if survey.topic.uid not in here and visit.caller.may_use(survey.topic.name) and not is_all
     ]
-    others = sorted((line for line in others if line.worst), key=lambda line: -(line.worst or 0))[
-        :_MOST_OTHERS
-    ]
-    lines = [*(_line(visit, topic, surveys.get(topic.uid)) for topic in topics), *others]
+    worst = nlargest(_MOST_OTHERS, (line for line in others if line.worst), key=lambda line: line.worst or 0)
+    lines = [*(_line(visit, topic, surveys.get(topic.uid)) for topic in topics), *worst]
     shown = [line.survey for line in lines if line.survey]
     names = {survey.topic.name for survey in shown}
     other_troubles = [(name, Kind(rank)) for name, rank in troubles.items() if name not in names]
@@ -161,7 +160,6 @@ def _rate_of(series: Sequence[tuple[int, int]]) -> float | None:
     if len(series) < 2:
         return None
     end_ms, end = series[-1]
-    start_ms, start = next(
-        (point for point in reversed(series[:-1]) if end_ms - point[0] >= _RATE_MS), series[0]
-    )
+    before = (point for point in reversed(series[:-1]) if end_ms - point[0] >= _RATE_MS)
+    start_ms, start = next(before, series[0])
     return max(0, end - start) * 1_000 / max(1, end_ms - start_ms)

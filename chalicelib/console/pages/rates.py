@@ -102,13 +102,8 @@ def shard_charts(
     """How far a group was behind in each of these shards, in a window that ends now: all charts have one scale.
     `shards`: the place of each by its number; `buckets` with backlogs by shard."""
     axis = _axis(window, now_ms)
-    values = {
-        shard: [
-            (bucket, bucket.groups[group].by_shard[place] if group in bucket.groups else None)
-            for bucket in buckets
-        ]
-        for shard, place in shards.items()
-    }
+    own = [(bucket, bucket.groups[group].by_shard if group in bucket.groups else ()) for bucket in buckets]
+    values = {s: [(bucket, of[place] if of else None) for bucket, of in own] for s, place in shards.items()}
     most = max((number for each in values.values() for _, number in each if number), default=None)
     return {shard: _chart(each, axis, most) for shard, each in values.items()}
 

@@ -222,13 +222,10 @@ def _bars(cursor: Cursor, scale: _Scale, unread: int) -> list[Bar]:
 
 def _failed_bars(failures: Mapping[int, str], scale: _Scale) -> list[Bar]:
     """Those that left the lane for the retry queue or the dead letters, as far as the survey read them."""
-    return [
-        bar
-        for kind in _FAILURES.values()
-        for bar in _merged_bars(
-            kind, [(at, at + 1) for at in sorted(failures) if failures[at] == kind], scale
-        )
-    ]
+    bars: list[Bar] = []
+    for kind in _FAILURES.values():
+        bars += _merged_bars(kind, [(at, at + 1) for at in sorted(failures) if failures[at] == kind], scale)
+    return bars
 
 
 def _merged_bars(kind: str, ranges: Iterable[tuple[int, int]], scale: _Scale, **more: Any) -> list[Bar]:
