@@ -49,6 +49,7 @@ A_PARAMETER = A_FILTER | {
     "topic": "a",
     "token": "a",
     "prefix": "a",
+    "app": "a",
 }
 """A value for each parameter of any list."""
 NO_FILTERS = (
@@ -141,6 +142,8 @@ def test_a_page_token_is_good_for_the_parameters_that_it_was_made_for(long_topic
         long_topic.api.post(f"{long_topic.path}/transactions", {"message": {"body": n}}).expect(201)
         later = {"body": n, "delay_seconds": 60}
         long_topic.api.put(f"{long_topic.path}/jobs/a{n}", later).expect(201)
+        schedule = {"topic": long_topic.name, "every_seconds": 60, "message": {"body": n}}
+        long_topic.api.put(f"/v1/schedules/{long_topic.name}-{n}", schedule).expect(201)
     narrowed = [
         (call.path.format(topic=long_topic.name, group="dead"), set(call.query).difference(NO_FILTERS))
         for call in CALLS
