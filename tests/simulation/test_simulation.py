@@ -7,11 +7,13 @@ transactions, by tests/simulation/promises. To see a seed again: `HEADRACE_SEED=
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.simulation.figures import count
 from tests.simulation.judge import play
-from tests.simulation.plan import plan_of_priorities, plan_of_seeks
+from tests.simulation.plan import Plan, plan_of_priorities, plan_of_seeks
 from tests.simulation.seeds import blocks
 from tests.simulation.telling import story
 
@@ -25,17 +27,12 @@ def test_whatever_happens_every_message_has_its_end(seeds: range) -> None:
 
 
 @pytest.mark.parametrize("seeds", blocks(4, 5_000), ids=lambda seeds: f"from-{seeds.start}")
-def test_what_is_counted_beside_seeks_adds_up(seeds: range) -> None:
+@pytest.mark.parametrize("plan_of", [plan_of_seeks, plan_of_priorities])
+def test_what_is_counted_beside_seeks_and_priorities_adds_up(
+    seeds: range, plan_of: Callable[[int], Plan]
+) -> None:
     for seed in seeds:
-        world, complaints = play(seed, plan_of_seeks(seed))
-        count(world)
-        assert not complaints, story(world, complaints)
-
-
-@pytest.mark.parametrize("seeds", blocks(4, 5_000), ids=lambda seeds: f"from-{seeds.start}")
-def test_urgent_messages_have_their_end_as_others_do(seeds: range) -> None:
-    for seed in seeds:
-        world, complaints = play(seed, plan_of_priorities(seed))
+        world, complaints = play(seed, plan_of(seed))
         count(world)
         assert not complaints, story(world, complaints)
 

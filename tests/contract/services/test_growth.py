@@ -164,7 +164,6 @@ def test_priorities_grow_above_what_waits(stage: Stage) -> None:
     assert [each.message.shard for each in (first, second, third)] == [512, 512, 256]
     assert len(others) == 2 * len(KEYS) + 1
     assert desk.ack(group, [first, second, third]) == [None] * 3
-    assert desk.deps.surveyor.exact_group(desk.topic, group).settled == 3
     grow(desk, shards=12)
     urgent = [make.draft(ordering_key=key, priority=1) for key in KEYS]
     assert {each.shard for each in desk.produce(*urgent)} == {256}, "keys stay where they are"

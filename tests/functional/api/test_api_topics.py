@@ -10,7 +10,7 @@ from chalicelib.ports.world import Units
 from chalicelib.services.core.budgets import Budgets
 from tests.support import settings
 from tests.support.background import Background
-from tests.support.http import Client, Reply
+from tests.support.http import Client, Reply, Topic
 
 DEFAULTS = {row.name: row.default for row in settings.TOPIC} | {
     "redact": [],
@@ -254,10 +254,9 @@ def test_a_priority_comes_with_a_message_on_every_way_and_a_token_may_be_limited
     def sends(api: Client, name: str) -> list[Reply]:
         message = {"body": name, "priority": 0}
         schedule = {"topic": topic.name, "message": message, "every_seconds": 3600}
-        headers = {"headrace-priority": "0"}
         return [
             api.post(f"{topic.path}/messages", message),
-            api.call("POST", f"/v1/publish/{topic.name}", raw=b"", headers=headers),
+            Topic(api, topic.name).publish(b"", headrace_priority="0"),
             api.put(f"{topic.path}/jobs/{name}", {**message, "delay_seconds": 1}),
             api.post(f"{topic.path}/transactions", {"message": message}),
             api.put(f"/v1/schedules/{topic.name}-{name}", schedule),

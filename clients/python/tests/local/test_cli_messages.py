@@ -27,15 +27,15 @@ THREE_TRIES = Retries(attempts=3, base_seconds=0)
 
 
 def test_a_message_is_sent_found_received_and_traced(command: Command) -> None:
-    (sent_message,) = command(
-        "send", "orders", '{"order": 188}', "--key", "order-188", "--tag", "paid", "--json"
-    )
+    options = ("--key", "order-188", "--tag", "paid", "--priority", "0")
+    (sent_message,) = command("send", "orders", '{"order": 188}', *options, "--json")
     (match,) = command("find", "orders", "--key", "order-188", "--json")
     assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}Z", sent_message["accepted_at"]), (
         "as the service writes it"
     )
     assert match["accepted_at"] == sent_message["accepted_at"]
     assert (match["id"], match["body"], match["tag"]) == (sent_message["id"], {"order": 188}, "paid")
+    assert match["priority"] == 0
     (message,) = command("receive", "orders", "mailer", "--wait", "5s", "--ack", "--json")
     assert message["id"] == sent_message["id"]
     events = command("trace", "orders", sent_message["id"], "--json")
