@@ -165,6 +165,8 @@ def put_group(context: Context) -> Response[GroupView]:
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
+    if not is_new and "rate_limit" in fields:
+        context.deps.waker.wake_after_resumption(topic, group)
     return Response(group_view(topic, group, context.now_ms), 201 if is_new else 200)
 
 

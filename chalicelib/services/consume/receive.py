@@ -96,8 +96,12 @@ class Receiver:
             seconds_left = (until_ms - self.clock.monotonic_ms()) / 1000
             if received or seconds_left <= 0 or self.is_ending():
                 return received
-            self.clock.sleep(min(pause, seconds_left))
-            pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+            if free_ms := self.claimer.rate_limits.free_ms(group):
+                until_free = max(0, free_ms - self.clock.now_ms()) / 1000
+                self.clock.sleep(min(until_free, _LONGEST_PAUSE_SECONDS, seconds_left))
+            else:
+                self.clock.sleep(min(pause, seconds_left))
+                pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
             try:
                 now = self._now(topic, group, consumer, instance)
             except HeadraceError:
@@ -170,9 +174,12 @@ class Receiver:
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int, acks: Acks) -> Received:
         """Claim from the shards and the lane in turn, and again at the end where another thread was claiming or a race
         was lost. Threads of one process take turns on a cursor."""
-        is_paused = claimant.group.is_paused(self.clock.now_ms())
-        if is_paused or not (shards or self._foreign_shards(claimant, shards)):
-            return Received(because=Because.PAUSED if is_paused else Because.NOT_OWNER)
+        if claimant.group.is_paused(self.clock.now_ms()):
+            return Received(because=Because.PAUSED)
+        if self._is_over(claimant.group):
+            return Received(because=Because.RATE_LIMITED)
+        if not (shards or self._foreign_shards(claimant, shards)):
+            return Received(because=Because.NOT_OWNER)
         preload = partial(self.claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
         sources = self._sources_of(claimant, shards, most)
         # Of many shards, the first mostly has enough.
@@ -212,11 +219,16 @@ class Receiver:
                 self._last_sources.put(claimant.group.uid + claimant.owner, shard)
             claimed_messages += claim.messages
             size += sum(each.message.draft.weight for each in claim.messages)
-            if claim.is_alone:
+            has_no_permit = claim.because is Because.RATE_LIMITED
+            if claim.is_alone or has_no_permit or (claim.messages and self._is_over(claimant.group)):
                 break
         if faults and not claimed_messages:
             raise faults[0]
         return Received(claimed_messages, first_reason(reasons))
+
+    def _is_over(self, group: Group) -> bool:
+        """Has the group had all that its rate limit allows for now, as far as this process knows?"""
+        return self.claimer.rate_limits.free_ms(group) > 0
 
     def _sources_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[_Source]:
         """The shards and the lane in the order to try them."""
@@ -225,7 +237,8 @@ class Receiver:
         sources: list[_Source] = [(s, most) for s in (*own, *self._foreign_shards(claimant, own))]
         if self.empty_lanes.get(claimant.key(None)):
             return sources
-        first = most >= LANE_SHARE or not self.random.below(LANE_SHARE)
+        has_place = most >= LANE_SHARE and claimant.group.rate_limit is None
+        first = has_place or not self.random.below(LANE_SHARE)
         lane: list[_Source] = [(None, max(1, most // LANE_SHARE))] if first else []
         return [*lane, *sources, (None, most)]
 
@@ -251,7 +264,8 @@ class Receiver:
             return self.claimer.claim(claimant, shard, most, most_bytes, acks)
         with self.empty_lanes.calling(claimant.key(None)) as call:
             claim = self.claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
-            if claim and not claim.messages and not claim.has_left_off:
+            is_known = claim and claim.because is not Because.RATE_LIMITED
+            if claim and is_known and not claim.messages and not claim.has_left_off:
                 call.keep(claim.because)
             return claim
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...domain.errors import Unavailable
-from ...domain.topic import Consumer
+from ...domain.status import Because
+from ...domain.topic import Consumer, CursorKey
 from ..consume.claim import Claimer
 from ..consume.claimant import Claim, Claimant, ClaimedMessage
 from .run_time import RunTime
@@ -43,6 +44,7 @@ class Claims:
         self.served: dict[int | None, None] = {}
         # By source: until when its messages wait for a full batch.
         self.fills_until_ms: dict[int | None, int] = {}
+        self.unpermitted: CursorKey | None = None  # of a cursor whose messages wait for the group's rate
         self.has_left_off = False  # a claim ended before it found a message to deliver, or the end
         self._had_messages = False  # others have perhaps seen them
         self._may_have_more = False  # after it returned messages, a cursor had not even its guarantee
@@ -85,6 +87,8 @@ class Claims:
                     self._refused[shard] = self.looks, error
                     if len(self._refused) >= _FAULTS:
                         raise
+                if self.unpermitted:
+                    return
             if self.capacity.under_way or self.fault:
                 return
             if self.capacity.is_limited:
@@ -141,6 +145,9 @@ class Claims:
             if claim is None:
                 losses += 1
                 continue
+            if claim.because is Because.RATE_LIMITED:
+                self.unpermitted = claimant.key(shard)
+                return
             self.fills_until_ms.pop(shard, None)
             if claim.fills_until_ms:
                 self.fills_until_ms[shard] = claim.fills_until_ms

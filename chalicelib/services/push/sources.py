@@ -99,8 +99,10 @@ class Sources:
     def in_turn(self, look: int, most: int, behind: int = -1) -> Iterator[int | None]:
         """The lane, then the shards, beginning behind one: the one that had messages last, so that busy shards have
         equal parts, however many empty ones are between them. If only few messages may be in flight, the lane mostly
-        comes last: a message that failed before is a bad probe of a subscriber that may have recovered."""
-        lane_first = most >= LANE_SHARE or not look % LANE_SHARE
+        comes last: a message that failed before is a bad probe of a subscriber that may have recovered. So it does
+        under a rate limit, where new messages would wait for all retries."""
+        has_place = most >= LANE_SHARE and self.group.rate_limit is None
+        lane_first = has_place or not look % LANE_SHARE
         start = bisect(self._shards, behind)
         if self._has_lane and lane_first:
             yield None

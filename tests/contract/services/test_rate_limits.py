@@ -18,7 +18,7 @@ from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.store.token_buckets import TokenBuckets
 from tests.support import factories as make
-from tests.support.clock import START_MS
+from tests.support.clock import START_MS, SeededRandom
 from tests.support.desk import Desk, require_stored
 from tests.support.stages import Stage
 
@@ -38,7 +38,7 @@ def test_an_account_may_be_by_the_hour(token_buckets: TokenBuckets) -> None:
 
 def test_processes_share_a_topics_rate(stage: Stage) -> None:
     topic = make.topic(rate_limit=100)
-    processes = [RateLimits(stage.another().token_buckets, stage.clock) for _ in range(3)]
+    processes = [RateLimits(stage.another().token_buckets, stage.clock, SeededRandom()) for _ in range(3)]
     counts = []
     for n in range(4_000):
         counts.append(processes[n * 7 % 3].admit(topic, 1))
@@ -51,10 +51,10 @@ def test_processes_share_a_topics_rate(stage: Stage) -> None:
 def test_a_clock_that_is_set_back_stops_nobody(stage: Stage, another: bool) -> None:
     """Neither its process, which stays away from an empty account for a moment, nor others that see the account."""
     topic = make.topic(rate_limit=10)
-    before = RateLimits(stage.adapters.token_buckets, stage.clock)
+    before = RateLimits(stage.adapters.token_buckets, stage.clock, SeededRandom())
     assert before.admit(topic, 9) == 5
     stage.clock.advance(-DAY_MS)
-    after = RateLimits(stage.another().token_buckets, stage.clock) if another else before
+    after = RateLimits(stage.another().token_buckets, stage.clock, SeededRandom()) if another else before
     counts = []
     for _ in range(100):
         stage.clock.advance(100)
