@@ -107,7 +107,7 @@ class Claimer:
         `most_bytes` bounds their size in the answer; the first message of an answer may be larger. Of `acks`, one lease
         may be settled by the claim's write.
         """
-        key = claimant.key(shard)
+        key, most = claimant.key(shard), self.rate_limits.most(claimant.group, most)
         for _ in range(_UNWANTED_WRITES):
             state = self.states.last(key)
             if state.cursor.is_closed:

@@ -68,6 +68,12 @@ class RateLimits:
             return count
         return self.take(topic.uid, topic.rate_limit, count)
 
+    def most(self, group: Group, most: int) -> int:
+        """How many of `most` messages one claim could be granted at all."""
+        if group.rate_limit is None:
+            return most
+        return min(most, max(1, int(group.rate_limit * _CLAIMS.burst)))
+
     def permits(self, group: Group, count: int) -> int:
         """How many of `count` messages a claim may grant now; all if the group has no rate limit."""
         if group.rate_limit is None or not count:
