@@ -295,9 +295,9 @@ class GroupSettings:
         None,
         least=0.001,
         most=limits.MAX_RATE_LIMIT,
-        label="Delivered a second at most",
-        help="how many messages a second it gets at most, retries included; "
-        "[more wait](howto/peaks.md). 0.5 is one every two seconds",
+        label="Messages a second at most",
+        help="how many messages a second its consumers get, over all shards and processes, retries included; "
+        "[further ones wait](howto/peaks.md). 0.5 is one every two seconds",
     )
     offline: Offline = setting(
         Offline.KEEP,
