@@ -197,6 +197,7 @@ class Claims:
             self.capacity.is_limited = True
             unsent = [each.receipt for each in messages[count:]]
             self.settlements.give_back(sources.topic, sources.group, unsent)
+            self.claimer.rate_limits.put_back(sources.group, len(unsent))
         return messages[:count]
 
     def _claimant(
