@@ -62,6 +62,10 @@ class TokenBuckets(TableAccess, table="rates"):
                 return grant
         return Grant(0, 1)  # everybody else was faster: so the account is in use to the full
 
+    def given_until_ns(self, account: str) -> int:
+        """The state of an account, perhaps as it was a moment ago: half a read unit."""
+        return known_int(self._dynamo.get(self._table, {"r": text(account)}, consistent=False) or {}, "t")
+
     def spend(self, account: str, amount: int, expires_s: int) -> int:
         """Add an amount to what all processes have spent; the sum. A write unit. After a lost answer the
         amount may be added twice."""

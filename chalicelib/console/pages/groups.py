@@ -17,6 +17,7 @@ from ...domain.meter import WINDOWS
 from ...domain.topic import EARLIEST, LATEST, Consumer, ConsumerKind, Group, Token, Topic
 from ...modes import POLICIES
 from ...services.inspect.survey import GroupSurvey, TopicSurvey
+from ...services.inspect.waiting import next_in_line, who_waits
 from .. import forms
 from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 from .cases import last_failed
@@ -54,6 +55,11 @@ def group_page(visit: Visit) -> Shown:
             (each, _message_at(visit, topic, each.shard, each.offset))
             for each in blocked_units(survey.groups[0], names)
         ],
+        "waiters": who_waits(
+            next_in_line(deps.reader, topic, of), lambda draft: draft.ordering_key, of.limited_by
+        )
+        if visit.query.get("waiting")
+        else None,
         "members": members(consumers, assignment, visit.now_ms),
         "assignment": assignment,
         "retry": group.retry or topic.retry,

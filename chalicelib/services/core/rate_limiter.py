@@ -95,6 +95,17 @@ class RateLimits:
         bucket, now_ms = self._buckets.of(account_of(group), _LocalTokenBucket), self._clock.now_ms()
         return bucket.closed_until_ms if bucket.visited_ms <= now_ms < bucket.closed_until_ms else 0
 
+    def is_in_use(self, group: Group) -> bool:
+        """Had the group at least half of what its rate limit allows? Then it holds up what waits. Reads the account."""
+        if group.rate_limit is None:
+            return False
+        states, now_ms = (0, self._token_buckets.given_until_ns(account_of(group))), self._clock.now_ms()
+        idle, now = (
+            token_bucket.take(each, group.rate_limit, 1 << 40, now_ms, 1, _CLAIMS.burst).grant.count
+            for each in states
+        )
+        return 2 * now <= idle
+
     def take(self, account: str, limit: float, count: int = 1, use: _Use = _CALLS) -> int:
         """Take up to `count` permits from an account that gets `limit` a second. Returns how many there were."""
         bucket = self._buckets.of(account, _LocalTokenBucket)

@@ -24,6 +24,7 @@ from ..core.catalog import Catalog
 from ..core.counters import LOG_BEHIND, Counters
 from ..core.log_reader import LogReader
 from ..core.positions import first_since
+from ..core.rate_limiter import RateLimits
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Surveyor:
     records: Records
     timers: Timers
     transactions: Transactions
+    rate_limits: RateLimits
     counters: Counters
     clock: Clock
     on_skip: Callable[[Unreadable], object]
@@ -197,6 +199,7 @@ class Surveyor:
             account=_account(shards, apart, in_lanes),
             stopped=stopped(self.catalog.control.consumers(topic, group), at_ms),
             at_ms=at_ms,
+            is_rate_used=self.rate_limits.is_in_use(group),
         )
 
     def _in_time(self, items: Sequence[T]) -> Iterator[T]:
@@ -269,6 +272,8 @@ class Surveyor:
             read_to is not None,
             {(each.shard, each.offset, each.consumer_uid): each.status for each in failures},
             read_to=read_to,
+            at_ms=self.clock.now_ms(),
+            is_rate_used=self.rate_limits.is_in_use(group),
         )
 
     def _now(self, row: Cursor | None) -> Cursor:

@@ -59,6 +59,7 @@ from .topics import (
     GroupRates,
     GroupRatesOverTime,
     GroupStats,
+    GroupWaiting,
     Lease,
     PastGroup,
     RatePoint,
@@ -69,6 +70,7 @@ from .topics import (
     Tested,
     Topic,
     TopicStats,
+    Waiters,
 )
 
 __all__ = [
@@ -102,6 +104,7 @@ __all__ = [
     "GroupRates",
     "GroupRatesOverTime",
     "GroupStats",
+    "GroupWaiting",
     "Health",
     "Ladder",
     "Lease",
@@ -142,5 +145,6 @@ __all__ = [
     "TopicStats",
     "Trace",
     "Transaction",
+    "Waiters",
     "plain",
 ]
