@@ -7,7 +7,6 @@ time is not too far ahead; a time long past is as good as none.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from .times import CLOCKS_DIFFER_MS
 
@@ -25,19 +24,12 @@ class Grant:
     wait_ms: int = 0
 
 
-class Taken(NamedTuple):
-    """What was taken, the account's state afterwards, and the latest state before that has as many permits."""
-
-    grant: Grant
-    after_ns: int
-    latest_ns: int
-
-
 def take(
-    given_until_ns: int, limit: float, count: int, now_ms: int, seconds: int = 1, burst: float = BURST
-) -> Taken:
+    given_until_ns: int, limit: float, count: int, now_ms: int, seconds: float = 1, burst: float = BURST
+) -> tuple[Grant, int, int]:
     """Up to `count` permits of an account that gets `limit` in so many seconds. Idle, it holds what it gets in the
-    part `burst` of this time."""
+    part `burst` of this time. Beside the grant: the account's state afterwards, and the latest state before that has as
+    many permits."""
     permit_ns, now_ns = max(1, int(seconds * _NS / limit)), now_ms * _MS
     # An account of a few permits a second holds not quite two, so that none is lost between two requests.
     ahead_ns = now_ns + max(int(seconds * burst * _NS), 19 * permit_ns // 10)
@@ -46,4 +38,4 @@ def take(
     permits = min(count, max(0, ahead_ns - start_ns) // permit_ns)
     after_ns = start_ns + permits * permit_ns
     wait_ms = 0 if permits == count else max(1, -(-(after_ns + permit_ns - ahead_ns) // _MS))
-    return Taken(Grant(permits, wait_ms), after_ns, ahead_ns - permits * permit_ns)
+    return Grant(permits, wait_ms), after_ns, ahead_ns - permits * permit_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..domain import token_bucket
 from ..domain.times import DAY_SECONDS
-from ..domain.token_bucket import BURST, Grant
+from ..domain.token_bucket import Grant
 from .attributes import int_of, known_int, text, values
 from .dynamo import ConditionFailed, TableAccess
 from .layout import FORMAT
@@ -24,24 +24,23 @@ class TokenBuckets(TableAccess, table="rates"):
     answer takes other permits, or is refused: the first ones are lost. An unreadable account counts as an idle one.
     """
 
-    def take(
-        self, account: str, limit: float, count: int, now_ms: int, seconds: int = 1, burst: float = BURST
-    ) -> Grant:
-        """Up to `count` permits from an account that gets `limit` in so many seconds: one write where there are
-        enough for all that take at this moment, none where there is no permit."""
+    def take(self, account: str, limit: float, count: int, now_ms: int, *more: float) -> Grant:
+        """Up to `count` permits from an account (`more`: as of `token_bucket.take`): one write where there are enough
+        for all that take at this moment, none where there is no permit."""
         key = {"r": text(account)}
         item = self._dynamo.get(self._table, key, consistent=False) or {}
         for _ in range(_TRIES):
             before_ns = known_int(item, "t")
-            grant, after_ns, latest_ns = token_bucket.take(before_ns, limit, count, now_ms, seconds, burst)
+            grant, after_ns, latest_ns = token_bucket.take(before_ns, limit, count, now_ms, *more)
             if not grant.count:
                 return grant
             if now_ms * _MS <= before_ns <= latest_ns:  # others may take at the same time
                 change, condition = "t = t + :d", "t <= :l"
-                given = values(d=after_ns - before_ns, l=latest_ns)
+                given: dict[str, int | str] = {"d": after_ns - before_ns, "l": latest_ns}
             else:
                 change, condition = "t = :a", "NOT attribute_type(t, :n) OR t = :t"
-                given = values(a=after_ns, n="N", t=before_ns)
+                given = {"a": after_ns, "n": "N", "t": before_ns}
+            given |= {"x": now_ms // 1000 + _KEEP_SECONDS, "v": int(FORMAT)}
             try:
                 self._dynamo.call(
                     "update_item",
@@ -49,11 +48,7 @@ class TokenBuckets(TableAccess, table="rates"):
                     Key=key,
                     UpdateExpression=f"SET {change}, x = :x, v = :v",
                     ConditionExpression=condition,
-                    ExpressionAttributeValues={
-                        **given,
-                        **values(x=now_ms // 1000 + _KEEP_SECONDS),
-                        ":v": {"N": FORMAT},
-                    },
+                    ExpressionAttributeValues=values(**given),
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
             except ConditionFailed as error:
@@ -74,7 +69,7 @@ class TokenBuckets(TableAccess, table="rates"):
             TableName=self._table,
             Key={"r": text(account)},
             UpdateExpression="SET x = :x, v = :v ADD n :n",
-            ExpressionAttributeValues={**values(x=expires_s, n=amount), ":v": {"N": FORMAT}},
+            ExpressionAttributeValues=values(x=expires_s, n=amount, v=int(FORMAT)),
             ReturnValues="UPDATED_NEW",
         )
         return int_of(answer["Attributes"], "n")

@@ -55,11 +55,8 @@ def group_page(visit: Visit) -> Shown:
             (each, _message_at(visit, topic, each.shard, each.offset))
             for each in blocked_units(survey.groups[0], names)
         ],
-        "waiters": who_waits(
-            next_in_line(deps.reader, topic, of), lambda draft: draft.ordering_key, of.limited_by
-        )
-        if visit.query.get("waiting")
-        else None,
+        "waiters": visit.query.get("waiting")
+        and who_waits(next_in_line(deps.reader, topic, of), lambda draft: draft.ordering_key, of.limited_by),
         "members": members(consumers, assignment, visit.now_ms),
         "assignment": assignment,
         "retry": group.retry or topic.retry,
@@ -258,7 +255,7 @@ def seek_preview(survey: GroupSurvey, targets: Mapping[int, int], *, whole: bool
     return SeekPreview(again, passed_over, running_count, whole)
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Blocked:
     """A unit that waits for one of its messages: which, who has it (None: it waits for its next attempt, or its holder
     has no name), until when, and how many were skipped for it."""
@@ -292,15 +289,7 @@ def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked
             (span, False, None, span.next_ms or 0) for span in progress.cursor.waiting if span.attempt > 1
         ]
         findings += [
-            Blocked(
-                shard=shard,
-                offset=span.start,
-                attempt=span.attempt,
-                is_leased=is_leased,
-                consumer=consumer,
-                until_ms=until_ms,
-                behind=passed_counts[span.unit],
-            )
+            Blocked(shard, span.start, span.attempt, is_leased, consumer, until_ms, passed_counts[span.unit])
             for span, is_leased, consumer, until_ms in holders
         ]
     holding = (each for each in findings if each.behind or not each.is_leased)

@@ -96,12 +96,11 @@ class Receiver:
             seconds_left = (until_ms - self.clock.monotonic_ms()) / 1000
             if received or seconds_left <= 0 or self.is_ending():
                 return received
-            if free_ms := self.claimer.rate_limits.free_ms(group):
-                until_free = max(0, free_ms - self.clock.now_ms()) / 1000
-                self.clock.sleep(min(until_free, _LONGEST_PAUSE_SECONDS, seconds_left))
-            else:
-                self.clock.sleep(min(pause, seconds_left))
-                pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+            until_free = (self.claimer.rate_limits.free_ms(group) - self.clock.now_ms()) / 1000
+            self.clock.sleep(
+                min(until_free if until_free > 0 else pause, _LONGEST_PAUSE_SECONDS, seconds_left)
+            )
+            pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS) if until_free <= 0 else pause
             try:
                 now = self._now(topic, group, consumer, instance)
             except HeadraceError:
@@ -176,7 +175,7 @@ class Receiver:
         was lost. Threads of one process take turns on a cursor."""
         if claimant.group.is_paused(self.clock.now_ms()):
             return Received(because=Because.PAUSED)
-        if self._is_over(claimant.group):
+        if self.claimer.rate_limits.free_ms(claimant.group):
             return Received(because=Because.RATE_LIMITED)
         if not (shards or self._foreign_shards(claimant, shards)):
             return Received(because=Because.NOT_OWNER)
@@ -219,16 +218,11 @@ class Receiver:
                 self._last_sources.put(claimant.group.uid + claimant.owner, shard)
             claimed_messages += claim.messages
             size += sum(each.message.draft.weight for each in claim.messages)
-            has_no_permit = claim.because is Because.RATE_LIMITED
-            if claim.is_alone or has_no_permit or (claim.messages and self._is_over(claimant.group)):
+            if claim.is_alone or self.claimer.rate_limits.free_ms(claimant.group):
                 break
         if faults and not claimed_messages:
             raise faults[0]
         return Received(claimed_messages, first_reason(reasons))
-
-    def _is_over(self, group: Group) -> bool:
-        """Has the group had all that its rate limit allows for now, as far as this process knows?"""
-        return self.claimer.rate_limits.free_ms(group) > 0
 
     def _sources_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[_Source]:
         """The shards and the lane in the order to try them."""

@@ -21,7 +21,7 @@ _AHEAD_MS = 250  # permits are taken in advance for so much of this process's de
 _MOST_AHEAD = 10  # but no more than this part of what all processes get in a second
 _WORTH = 20  # a visit should bring this part of what all get in a second,
 _WORTH_PERMITS = 10  # or so many
-_MOST_JITTER_MS = 250
+_ALL = 1 << 40
 
 
 class _Use(NamedTuple):
@@ -93,18 +93,17 @@ class RateLimits:
         if group.rate_limit is None:
             return 0
         bucket, now_ms = self._buckets.of(account_of(group), _LocalTokenBucket), self._clock.now_ms()
-        return bucket.closed_until_ms if bucket.visited_ms <= now_ms < bucket.closed_until_ms else 0
+        has_permits = bucket.permits and now_ms < bucket.good_until_ms
+        is_closed = bucket.visited_ms <= now_ms < bucket.closed_until_ms and not has_permits
+        return bucket.closed_until_ms if is_closed else 0
 
     def is_in_use(self, group: Group) -> bool:
         """Had the group at least half of what its rate limit allows? Then it holds up what waits. Reads the account."""
         if group.rate_limit is None:
             return False
-        states, now_ms = (0, self._token_buckets.given_until_ns(account_of(group))), self._clock.now_ms()
-        idle, now = (
-            token_bucket.take(each, group.rate_limit, 1 << 40, now_ms, 1, _CLAIMS.burst).grant.count
-            for each in states
-        )
-        return 2 * now <= idle
+        account, now_ms = self._token_buckets.given_until_ns(account_of(group)), self._clock.now_ms()
+        free = token_bucket.take(account, group.rate_limit, _ALL, now_ms, 1, _CLAIMS.burst)[0].count
+        return 2 * free <= self.most(group, _ALL)
 
     def take(self, account: str, limit: float, count: int = 1, use: _Use = _CALLS) -> int:
         """Take up to `count` permits from an account that gets `limit` a second. Returns how many there were."""
@@ -135,7 +134,7 @@ class RateLimits:
             lately = bucket.demand * _AHEAD_MS // max(1, now_ms - bucket.visited_ms)
             bucket.extra = min(lately, int(limit) // _MOST_AHEAD, 2 * bucket.extra + 1)
         amount = max(count, bucket.extra)
-        grant = self._token_buckets.take(account, limit, amount, now_ms, burst=use.burst)
+        grant = self._token_buckets.take(account, limit, amount, now_ms, 1, use.burst)
         bucket.permits += grant.count
         bucket.good_until_ms = now_ms + use.in_hand_ms
         bucket.visited_ms = bucket.closed_until_ms = now_ms
@@ -147,10 +146,8 @@ class RateLimits:
         bucket.pause_ms = max(use.shortest_pause_ms, min(pause_ms, use.longest_pause_ms))
         bucket.closed_until_ms = now_ms + max(grant.wait_ms, bucket.pause_ms)
         if use is _CLAIMS:
-            quarter_ms = int(250 / limit)
-            bucket.closed_until_ms += self._random.below(
-                max(use.shortest_pause_ms, min(quarter_ms, _MOST_JITTER_MS))
-            )
+            jitter_ms = max(use.shortest_pause_ms, min(250, int(250 / limit)))
+            bucket.closed_until_ms += self._random.below(jitter_ms)
 
 
 def account_of(group: Group) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from math import inf
 from typing import Any, Protocol
 
 from ...domain.errors import HeadraceError, NotFound, Unavailable, Unreadable
@@ -25,7 +26,7 @@ from .expiring_cache import TtlCache
 from .mover_wakes import DueTimer, MoverWakes
 
 _SLACK_MS = 500  # how much clocks may differ
-_RATE_OF_ONE_RUN = 50  # messages a second
+_RATE_OF_ONE_RUN, _ANY_RATE = 50, inf  # messages a second
 _AGAIN_MS = 100  # a producer wakes for the same shard at most this often: the stream wakes for it as well
 
 
@@ -70,9 +71,8 @@ def as_pushed(group: Group, consumers: Sequence[Consumer]) -> Group:
 def workers_of(topic: Topic, group: Group) -> int:
     """How many runs of `deliver` a group has in parallel: one for each shard, if each may have a whole batch in flight
     and has a guarantee. One is enough for a low rate: the others would only wait for permits."""
-    is_low = group.rate_limit is not None and group.rate_limit <= _RATE_OF_ONE_RUN
-    is_enough = is_low and group.max_in_flight <= MAX_CALLS * group.batch_size
-    if is_enough or not guaranteed_of(topic, group):
+    is_low = group.max_in_flight <= MAX_CALLS and (group.rate_limit or _ANY_RATE) <= _RATE_OF_ONE_RUN
+    if is_low or not guaranteed_of(topic, group):
         return 1
     return max(1, min(topic.shards, group.max_in_flight // group.batch_size))
 

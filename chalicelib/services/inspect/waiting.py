@@ -195,16 +195,12 @@ def who_waits(
     found: Sequence[tuple[Message, bool]], value_of: Callable[[Draft], str | None], limits: Sequence[str]
 ) -> list[Waiters]:
     """Of the messages next in line, the values of a field (`value_of`) that most have. `limits`: the group's."""
-    by_value: dict[str | None, list[tuple[Message, bool]]] = {}
+    by_value: dict[str | None, list[tuple[int, bool]]] = {}
     for message, is_held in found:
-        by_value.setdefault(value_of(message.draft), []).append((message, is_held))
+        by_value.setdefault(value_of(message.draft), []).append((message.accepted_ms, is_held))
+    limit = next(iter(limits), None)
     waiters = [
-        Waiters(
-            value,
-            len(each),
-            min(message.accepted_ms for message, _ in each),
-            "keys" if all(is_held for _, is_held in each) else next(iter(limits), None),
-        )
+        Waiters(value, len(each), min(each)[0], "keys" if all(is_held for _, is_held in each) else limit)
         for value, each in by_value.items()
     ]
     return sorted(waiters, key=lambda each: (-each.messages, each.oldest_ms))[:_MOST_WAITERS]

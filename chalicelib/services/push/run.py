@@ -79,8 +79,7 @@ class DispatchRun:
         messages in flight as far as it allows; `leave` then reports the rest."""
         with self._context.threads() as pool:
             while self._launch(pool) or self._may_settle_yet() or self._has_waited_for_permit():
-                wait_ms = self._permit_wait_ms()
-                seconds = LOOK_SECONDS if wait_ms is None else min(LOOK_SECONDS, wait_ms / 1000)
+                seconds = min(LOOK_SECONDS, (self._permit_wait_ms() or _LONGEST_WAIT_MS) / 1000)
                 self._settle_and_note(self._calls.take_ended(seconds))
 
     def leave(self) -> None:
@@ -118,7 +117,7 @@ class DispatchRun:
         seconds = self._time.longest_lease_seconds(sources)
         dues = [(due_ms, self.task.worker) for due_ms in self._capacity.circuits_ms]
         dues += ((due_ms, shard or 0) for shard, due_ms in self._claims.fills_until_ms.items())
-        if (wait_ms := self._permit_wait_ms()) is not None:
+        if wait_ms := self._permit_wait_ms():
             dues.append((self._return_ms(wait_ms), self.task.worker))
         for shard in shards:
             key = cursor_key(topic, group, shard, self.task.consumer_uid)
@@ -182,17 +181,17 @@ class DispatchRun:
         self._context.clock.sleep(LOOK_SECONDS)
         return True
 
-    def _permit_wait_ms(self) -> int | None:
-        """How long the next permit of the group's rate limit takes, if messages wait for one."""
+    def _permit_wait_ms(self) -> int:
+        """How long the next permit of the group's rate limit takes; 0 if no message waits for one."""
         if not (self._claims.unpermitted and self._last_known):
-            return None
+            return 0
         free_ms = self._context.claimer.rate_limits.free_ms(self._last_known[1])
         return max(_SHORTEST_WAIT_MS, free_ms - self._context.clock.now_ms())
 
     def _has_waited_for_permit(self) -> bool:
         """Wait for the next permit, if it comes soon, and go on; not if another run of the task has claimed meanwhile:
         it goes on, and one run is enough."""
-        key, wait_ms = self._claims.unpermitted, self._permit_wait_ms() or 0
+        key, wait_ms = self._claims.unpermitted, self._permit_wait_ms()
         if not (key and self.report.finished) or self._waited_ms + wait_ms > _LONGEST_WAIT_MS:
             return False
         before = self._context.claimer.states.last(key)
