@@ -28,6 +28,7 @@ _LIMIT_RU = 0.15
 _LEASE_SECONDS = 600
 _MOST_SECONDS = 90
 _SHARED = 300
+_RATE = 100
 _BEHIND = 100_000
 _GRANTS = 80
 
@@ -51,6 +52,7 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
             yield from _measure_contention(target, in_flight, shards)
         say(f"consumers: {_CONSUMERS} processes, {_MESSAGES} messages, with a destination of successes")
         yield from _measure_contention(target, 0, 4, is_told=True)
+        yield _rate_reached(target)
         for consumers in (3, 4):
             yield _shares(target, consumers)
         say(f"consumers: priorities, {_BEHIND:,} messages waiting")
@@ -70,7 +72,7 @@ def _measure_contention(
     group, _ = deps.admin.put_group(topic, "g", settings)
     places, produce_cost = _produce(deps, meter, topic, _MESSAGES + in_flight)
     leased_places = _hold(target.deps(), topic, group, in_flight)
-    runs: list[_Run] = run_together(_CONSUMERS, partial(_consume, target, topic, group, _ends(places)))
+    runs: list[_Run] = run_together(_CONSUMERS, partial(_consume, target, topic, group, _ends(places), 0))
     _check(places, leased_places, [place for run in runs for place in run.places])
     cost = sum((run.cost for run in runs), Cost()).per(_MESSAGES)
     work = f"{_CONSUMERS} consumers, receive {_RECEIVED_AT_ONCE}, {in_flight:,} in flight"
@@ -98,6 +100,20 @@ def _measure_contention(
         yield without_target(f"{work}: read units per message", f"{cost.reads:.3g} RU")
     seconds = max(run.end for run in runs) - min(run.start for run in runs)
     yield without_target(f"{work}: messages a second", f"{_MESSAGES / seconds:,.0f}")
+
+
+def _rate_reached(target: Stage) -> Figure:
+    """The consumers on a backlog of a group with a rate limit."""
+    deps = target.deps()
+    topic, _ = deps.admin.put_topic("rated", {})
+    group, _ = deps.admin.put_group(topic, "g", {"begin": "earliest", "rate_limit": _RATE})
+    places, _ = _produce(deps, Meter(), topic, _RATE * 10)
+    runs: list[_Run] = run_together(_CONSUMERS, partial(_consume, target, topic, group, _ends(places), 1))
+    _check(places, [], [place for run in runs for place in run.places])
+    rate = _RATE * 10 / (max(run.end for run in runs) - min(run.start for run in runs))
+    cost = sum((run.cost for run in runs), Cost()).per(_RATE * 10)
+    work = f"{_CONSUMERS} consumers under a rate limit of {_RATE}: messages a second"
+    return without_target(work, f"{rate:.0f}; {cost.writes:.2f} WU, {cost.reads:.2f} RU a message")
 
 
 def _shares(target: Stage, consumers: int) -> Figure:
@@ -191,6 +207,7 @@ def _consume(
     topic: Topic,
     group: Group,
     end_offsets: dict[int, int],
+    wait_seconds: float,
     number: int,
     ready: Callable[[], None],
 ) -> _Run:
@@ -202,7 +219,9 @@ def _consume(
     ready()
     start = end = time.monotonic()
     while time.monotonic() < start + _MOST_SECONDS:
-        deliveries = deps.receiver.receive(topic, group, None, _RECEIVED_AT_ONCE, 0, _LEASE_SECONDS)
+        deliveries = deps.receiver.receive(
+            topic, group, None, _RECEIVED_AT_ONCE, wait_seconds, _LEASE_SECONDS
+        )
         if not deliveries:
             if _are_all_claimed(deps, topic, group, end_offsets):
                 break

@@ -72,6 +72,9 @@ def _pulled(b: Bench) -> dict[str, Cost]:
         b.topic(name, shards=1)
         b.group(name, "g", **{"from": "latest"})
         ways[name] = _mean(partial(_receive_and_ack, b, name, size)).per(size)
+    b.topic("rated", shards=1)
+    b.group("rated", "g", rate_limit=5_000, **{"from": "latest"})
+    ways["pulled_rated"] = _mean(partial(_receive_and_ack, b, "rated", 1))
     receipts: list[str] = []
 
     def with_ack() -> Cost:

@@ -202,6 +202,10 @@ def _measure_claim_and_settle(b: Bench, mode: str, size: int) -> Iterator[Figure
     yield without_target(
         f"claim + settle {size}, {mode}, cold process", cost_text(_cycle(b, name, size, consumer))
     )
+    b.group(name, "g", rate_limit=100_000)
+    b.batch(name, _messages(b, size))
+    cost = _cycle(b, name, size, consumer)
+    yield at_most(f"the same under a rate limit, {mode}: write units", cost.writes, 4, "WU", cost_text(cost))
 
 
 def _messages(b: Bench, size: int) -> list[dict[str, Any]]:

@@ -36,7 +36,9 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "replays": ("replays#*",),
     "nothing": ("~nobody",),  # what the health check asks for
     "handshakes": ("handshakes#*",),  # of the table `rates`: how often a host was asked
-    "spent": ("spent#*",),  # of the same: what topics with a budget have cost
+    "group": ("group#*",),  # of the same: what groups with a rate limit were granted,
+    "token": ("token#*",),  # how often tokens with one were used,
+    "spent": ("spent#*",),  # what topics with a budget have cost
 }
 
 # What calls of messages, topics and groups need, by either of their functions.
@@ -50,8 +52,7 @@ _CALLS = {
     "traces": f"GetItem Query {_NOTE}",
     "dedup": "GetItem PutItem",
     "keys": f"GetItem Query {_NOTE}",
-    "rates": "GetItem PutItem",
-    "rates#spent": "UpdateItem",
+    "rates": "GetItem UpdateItem",
     "rounds": "GetItem Query PutItem DeleteItem",  # that a schedule has stopped is noted for a person
 }
 _RECEIVES = {
@@ -60,7 +61,8 @@ _RECEIVES = {
     "records": "PutItem UpdateItem",
     "timers": "PutItem",
     "traces": f"Query {_NOTE}",  # whether a lease was acknowledged before
-    "rates": "GetItem PutItem",
+    "rates#group": "GetItem UpdateItem",
+    "rates#token": "GetItem UpdateItem",
     "rates#spent": "UpdateItem",
     "rounds": "PutItem",
     "audit": "PutItem",
@@ -103,7 +105,8 @@ _TABLES: dict[str, dict[str, str]] = {
         "timers": "PutItem",
         "traces": _NOTE,
         "rounds": "PutItem",  # a mark, beside a consumer that was removed while it was called
-        "rates#handshakes": "GetItem PutItem",  # before callbacks
+        "rates#handshakes": "GetItem UpdateItem",  # before callbacks
+        "rates#group": "GetItem UpdateItem",
         "rates#spent": "UpdateItem",
         "control#topics": "GetItem",
         "control#topic": f"{_READ} PutItem",  # a consumer's health, an assignment
@@ -117,7 +120,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "transactions": "GetItem PutItem",
         "keys": _NOTE,
         "rounds": "PutItem",
-        "rates#handshakes": "GetItem PutItem",
+        "rates#handshakes": "GetItem UpdateItem",
         "control#topics": "GetItem",
         "control#topic": "Query",
         "control#signing-key": "GetItem",  # its questions are signed
@@ -129,8 +132,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "timers": "Query PutItem DeleteItem BatchWriteItem",
         "keys": _NOTE,
         "rounds": "PutItem",
-        "rates": "GetItem PutItem",  # of a destination
-        "rates#spent": "UpdateItem",
+        "rates": "GetItem UpdateItem",  # of a destination, and what topics have spent
         "control#events": "GetItem",
         "control#topics": "GetItem",
         "control#topic": _READ,
@@ -153,7 +155,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "cursors": "GetItem PutItem",
         "timers": "PutItem",
         "rounds": f"{_READ} PutItem",
-        "rates#handshakes": "GetItem PutItem",
+        "rates#handshakes": "GetItem UpdateItem",
         "control#topics": "GetItem",
         "control#topic": f"{_READ} PutItem",  # who agreed to be called, an assignment
     },

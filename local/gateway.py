@@ -90,7 +90,7 @@ class Throttle:
         """May this call be made now? Half a second's worth may come at once."""
         with self._lock:
             before = self._given_until_ns.get((method, route), 0)
-            grant, after = token_bucket.take(before, self._per_second, 1, round(now_seconds * 1000))
+            grant, after, _ = token_bucket.take(before, self._per_second, 1, round(now_seconds * 1000))
             self._given_until_ns[method, route] = after
         return bool(grant.count)
 

@@ -298,6 +298,14 @@ class GroupSettings:
         label="In flight at most",
         help="the most messages [in delivery at once](flow_control.md#how-much-at-once) to push consumers",
     )
+    rate_limit: int | float | None = setting(
+        None,
+        least=0.001,
+        most=limits.MAX_RATE_LIMIT,
+        label="Messages a second at most",
+        help="how many messages a second its consumers get, over all shards and processes, retries included; "
+        "[further ones wait](howto/peaks.md). 0.5 is one every two seconds",
+    )
     offline: Offline = setting(
         Offline.KEEP,
         label="Who is offline",

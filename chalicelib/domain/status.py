@@ -26,6 +26,7 @@ class Because(StrEnum):
     """Why a receive brings no message; of several reasons the first counts."""
 
     PAUSED = "paused"  # the group
+    RATE_LIMITED = "rate_limited"  # the group had what its rate allows for now
     NOT_OWNER = "not_owner"  # other consumers have the shards, or a part of their messages
     CURSOR_FULL = "cursor_full"  # a shard's position has no space until something is settled
     KEYS_WAIT = "keys_wait"  # of a serial group: behind an earlier message of their ordering key

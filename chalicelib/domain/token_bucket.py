@@ -12,8 +12,8 @@ from .times import CLOCKS_DIFFER_MS
 
 _NS = 1_000_000_000
 _MS = 1_000_000
-# for each second, what an idle account holds; with what processes hold in hand, at most a second's worth
-_BURST_NS = _NS // 2
+BURST = 0.5
+"""For each second, what an idle account holds; with what processes hold in hand, at most a second's worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,18 @@ class Grant:
     wait_ms: int = 0
 
 
-def take(given_until_ns: int, limit: int, count: int, now_ms: int, seconds: int = 1) -> tuple[Grant, int]:
-    """Up to `count` permits of an account that gets `limit` in so many seconds, and its state afterwards."""
-    permit_ns, now_ns = max(1, seconds * _NS // limit), now_ms * _MS
+def take(
+    given_until_ns: int, limit: float, count: int, now_ms: int, seconds: float = 1, burst: float = BURST
+) -> tuple[Grant, int, int]:
+    """Up to `count` permits of an account that gets `limit` in so many seconds. Idle, it holds what it gets in the
+    part `burst` of this time. Beside the grant: the account's state afterwards, and the latest state before that has as
+    many permits."""
+    permit_ns, now_ns = max(1, int(seconds * _NS / limit)), now_ms * _MS
     # An account of a few permits a second holds not quite two, so that none is lost between two requests.
-    ahead_ns = now_ns + max(seconds * _BURST_NS, 19 * permit_ns // 10)
+    ahead_ns = now_ns + max(int(seconds * burst * _NS), 19 * permit_ns // 10)
     is_wrong = given_until_ns > ahead_ns + CLOCKS_DIFFER_MS * _MS
     start_ns = now_ns if is_wrong else max(given_until_ns, now_ns)
     permits = min(count, max(0, ahead_ns - start_ns) // permit_ns)
     after_ns = start_ns + permits * permit_ns
-    if permits == count:
-        return Grant(count), after_ns
-    return Grant(permits, max(1, -(-(after_ns + permit_ns - ahead_ns) // _MS))), after_ns
+    wait_ms = 0 if permits == count else max(1, -(-(after_ns + permit_ns - ahead_ns) // _MS))
+    return Grant(permits, wait_ms), after_ns, ahead_ns - permits * permit_ns

@@ -120,9 +120,10 @@ Attribute names are short because a row is billed by its size, names included.
     x  N   expires at, s, as the message's row
   An entry without a message at the offset that its id names was left by a writer that lost a race, or died.
 
-**rates** · the permits of a topic that has a rate limit, or of the handshakes with a host: one row. And what a topic
-  with a budget has spent in a month.
-    r  S   partition key: topic uid, `handshakes#<host>`, or `spent#<topic uid>#<year>-<month>`
+**rates** · the permits of what has a rate limit (a topic, group or token), or of the handshakes with a host: one row.
+  And what a topic with a budget has spent in a month.
+    r  S   partition key: topic uid, `group#<group uid>#<its rate>`, `token#<id>`, `handshakes#<host>`, or `spent#<topic
+           uid>#<year>-<month>`
     n  N   spent, USD / 1e9: all processes add to it
     t  N   the time up to which permits have been given out, ns (domain/token_bucket.py). Changes are conditional on it.
     x  N   expires at, s: a bucket whose time is long past is full, as one without a row

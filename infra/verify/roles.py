@@ -10,12 +10,13 @@ from infra.cli import Aws
 from .http import Notes
 
 _CONTROL = "control"
-_THEFTS: tuple[tuple[str, str, str], ...] = (
-    # what is stolen, the action, the partition
-    ("make a token", "dynamodb:PutItem", "tokens"),
-    ("read a token", "dynamodb:GetItem", "tokens"),
-    ("set up a topic", "dynamodb:PutItem", "topics"),
-    ("replace the signing key", "dynamodb:PutItem", "stage"),
+_THEFTS: tuple[tuple[str, str, str, str], ...] = (
+    # what is stolen, the action, the table, the partition
+    ("make a token", "dynamodb:PutItem", _CONTROL, "tokens"),
+    ("read a token", "dynamodb:GetItem", _CONTROL, "tokens"),
+    ("set up a topic", "dynamodb:PutItem", _CONTROL, "topics"),
+    ("replace the signing key", "dynamodb:PutItem", _CONTROL, "stage"),
+    ("refill a token's rate limit", "dynamodb:UpdateItem", "rates", "token#x"),
 )
 _SIGN = {names.API, names.API_URL, names.RECEIVE, names.RECEIVE_URL, "check"}
 _OPENERS = {"subscriber": {"deliver"}, "signing-key": _SIGN}
@@ -32,9 +33,9 @@ def outputs(aws: Aws, prefix: str) -> dict[str, str]:
 def verify(aws: Aws, prefix: str, notes: Notes) -> None:
     """Try each theft with each role that calls hosts of others, and each kind of secret with all. Raises StackError."""
     roles = _roles(aws, prefix)
-    table = f"arn:aws:dynamodb:{aws.region}:{aws.account}:table/{names.table(prefix, _CONTROL)}"
     for function in _TALKERS:
-        for theft, action, partition in _THEFTS:
+        for theft, action, noun, partition in _THEFTS:
+            table = f"arn:aws:dynamodb:{aws.region}:{aws.account}:table/{names.table(prefix, noun)}"
             keys = {"dynamodb:LeadingKeys": [partition]}
             is_allowed = _allows(aws, roles[function], action, table, keys)
             notes.expect(f"{function} does not {theft}", not is_allowed, "IAM allows it")

@@ -153,7 +153,7 @@ def test_roles_are_judged_as_aws_has_them() -> None:
     notes = Notes(lambda line: None)
     roles.verify(Iam({"c": {"S": "AQID"}, "f": {"S": "mark"}}), "of-roles", notes)
     assert notes.findings == []
-    assert notes.tries == 3 * 4 + 2 * len(names.FUNCTIONS) + 1
+    assert notes.tries == 3 * 5 + 2 * len(names.FUNCTIONS) + 1
 
 
 def test_a_role_that_may_more_and_a_plain_secret_are_found() -> None:

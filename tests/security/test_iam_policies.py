@@ -133,6 +133,20 @@ MAY = {
 }
 
 
+def test_of_rates_each_role_changes_only_the_accounts_that_it_uses() -> None:
+    def holders(account: str, action: str = "UpdateItem") -> set[str]:
+        place = f"{TABLE.replace('control', 'rates')}#{account}"
+        everybody = {name for name in names.FUNCTIONS if guard.allowed(name, f"dynamodb:{action}", place)}
+        return everybody - {names.API, names.API_URL, "mover"}
+
+    guard, receives = Guard(), {names.RECEIVE, names.RECEIVE_URL}
+    assert holders("group#g#10") == receives | {"deliver"}
+    assert holders("token#t") == receives
+    assert holders("handshakes#host") == {"check", "assign"}
+    assert holders("uid-of-a-topic") == set()
+    assert holders("group#g#10", "PutItem") == holders("group#g#10", "DeleteItem") == set()
+
+
 @pytest.mark.parametrize(
     "action", ["GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "Scan"]
 )

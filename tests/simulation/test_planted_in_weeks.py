@@ -108,7 +108,7 @@ BUGS: dict[str, Bug] = {
         "now_ms and bucket.visited_ms < bucket.closed_until_ms",
     ),
     "a rate limit that stays as it was": Bug(
-        RateLimits, "_visit", "limit, amount, now_ms)", "1_000, amount, now_ms)"
+        RateLimits, "_visit", "limit, amount, now_ms", "1_000, amount, now_ms"
     ),
 }
 

@@ -249,7 +249,7 @@ def work(world: World, receiver: Receiver) -> None:
         wake="direct",
         budget_usd=100,
     )
-    group = topic.group()
+    group = topic.group(rate_limit=1000)
     world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
     world.api.post(f"{group.path}/consumers/c/test").expect(200)
     produce(world, topic)
@@ -334,7 +334,7 @@ def pull(world: World, topic: Topic) -> None:
 def loop(world: World, topic: Topic, receiver: Receiver) -> None:
     """Receives that acknowledge, beside a subscriber; that take over; that find leases ended and messages expired."""
     limited_token, text = world.deps.tokens.create("limited", ("consume",), rate_limit=100)
-    group = topic.group("loop", mode="serial", max_in_flight=20)
+    group = topic.group("loop", mode="serial", max_in_flight=20, rate_limit=1000)
     topic.batch([{"body": n, "shard": 0, "expires_in_seconds": 2000} for n in range(8)])
     world.api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
     group.register("w")

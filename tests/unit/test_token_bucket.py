@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -16,7 +17,7 @@ from chalicelib.domain.token_bucket import Grant
 from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.store.token_buckets import TokenBuckets
 from tests.support import factories as make
-from tests.support.clock import START_MS, ManualClock
+from tests.support.clock import START_MS, ManualClock, SeededRandom
 from tests.support.embedded import embedded_dynamo
 
 WINDOW_MS = 10_000
@@ -31,7 +32,7 @@ def test_no_window_gets_more_than_its_share_and_a_burst(limit: int, requests: li
     grants: list[tuple[int, int]] = []
     for later_ms, count in requests:
         now_ms += later_ms
-        grant, state = token_bucket.take(state, limit, count, now_ms)
+        grant, state, _ = token_bucket.take(state, limit, count, now_ms)
         assert 0 <= grant.count <= count
         grants.append((now_ms, grant.count))
     for first, (start_ms, _) in enumerate(grants):
@@ -46,7 +47,7 @@ def test_a_permit_comes_when_it_was_told_and_not_before(limit: int, requests: li
     state, now_ms = 0, START_MS
     for later_ms, count in requests:
         now_ms += later_ms
-        grant, state = token_bucket.take(state, limit, count, now_ms)
+        grant, state, _ = token_bucket.take(state, limit, count, now_ms)
         if grant.count < count:
             assert 0 < grant.wait_ms <= 1000
             assert token_bucket.take(state, limit, 1, now_ms + grant.wait_ms)[0].count == 1
@@ -67,8 +68,8 @@ class Counting(TokenBuckets):
 
     writes = 0
 
-    def take(self, account: str, limit: int, count: int, now_ms: int, seconds: int = 1) -> Grant:
-        grant = super().take(account, limit, count, now_ms, seconds)
+    def take(self, *account: Any, **more: Any) -> Grant:
+        grant = super().take(*account, **more)
         self.writes += grant.count > 0
         return grant
 
@@ -81,7 +82,8 @@ class Fleet:
         self.token_buckets = Counting(embedded_dynamo())
         self.limit = limit
         self.topic = make.topic(rate_limit=limit)
-        self.members = [RateLimits(cast(Any, self.token_buckets), self.clock) for _ in range(processes)]
+        chance = SeededRandom(seed)
+        self.members = [RateLimits(self.token_buckets, self.clock, chance) for _ in range(processes)]
         self.random = random.Random(seed)
         self.accepted: list[int] = []  # by millisecond
 
@@ -149,3 +151,54 @@ def test_a_limit_that_changes_holds_at_once() -> None:
     fleet.run(20, fleet.shared(20))
     assert max(fleet.windows()[100:]) <= 105
     assert min(fleet.windows()[100:]) >= 95
+
+
+class Claims:
+    """What processes claim of a group that has more than enough; a claim takes its time, and may lose its race."""
+
+    def __init__(self, rate: float, claim: int, processes: int, seconds: float) -> None:
+        fleet, group = Fleet(1, processes), make.group(make.topic(), rate_limit=rate)
+        self.rate, self.end_ms, self.fleet = rate, START_MS + int(seconds * 1000), fleet
+        self.granted: list[tuple[int, int]] = []
+        turns = [(START_MS + fleet.random.randrange(100), n, 0) for n in range(processes)]
+        while turns[0][0] < self.end_ms:
+            now_ms, n, count = heappop(turns)
+            fleet.clock.at_ms, member = now_ms, fleet.members[n]
+            if count and fleet.random.random() < 0.3:
+                member.put_back(group, count)
+            elif count:
+                self.granted.append((now_ms, count))
+            count = member.permits(group, claim)
+            heappush(
+                turns,
+                (max(member.free_ms(group) * (not count), now_ms + fleet.random.randrange(4, 20)), n, count),
+            )
+
+    def beyond(self) -> float:
+        """By how much the busiest time, however long, is beyond its share."""
+        least = most = total = 0.0
+        for at_ms, count in self.granted:
+            share = (at_ms - START_MS) / 1000 * self.rate
+            least = min(least, total - share)
+            total += count
+            most = max(most, total - share - least)
+        return most
+
+    def least(self, window_ms: int) -> int:
+        """What the poorest window had."""
+        starts = range(START_MS, self.end_ms - window_ms, window_ms // 10)
+        return min(sum(n for at, n in self.granted if start <= at < start + window_ms) for start in starts)
+
+
+@pytest.mark.parametrize(
+    ("rate", "claim", "processes"),
+    [(0.35, 1, 8), (1, 10, 1), (3, 1, 8), (20, 4, 60), (200, 5, 1), (1_000, 30, 8), (5_000, 100, 8)],
+)
+def test_a_groups_claims_get_its_rate_and_no_more_in_any_time(
+    rate: float, claim: int, processes: int
+) -> None:
+    window_s = max(10, 20 / rate)
+    claims = Claims(rate, claim, processes, 2 * window_s)
+    assert claims.beyond() <= rate * 0.25 + 2
+    assert claims.least(int(window_s * 1000)) >= 0.95 * rate * window_s - 1
+    assert claims.fleet.token_buckets.writes <= len(claims.granted) * 1.01 + 1, "one for each claim"

@@ -15,7 +15,7 @@ from ...domain.settings import Destination
 from ...domain.topic import EARLIEST, FOR_EVER_MS, LATEST, Group, Scope, Topic, Where
 from ...modes import POLICIES
 from .. import lists, parse, settings
-from ..calls import ADMIN, ANY, GROUP, PAGED, TOPIC, Context, Response, call
+from ..calls import ADMIN, ANY, GROUP, PAGED, READ, TOPIC, Context, Response, call
 from ..fields import Count, Name, NoBody, RotateBody, Time, at, one_of, shown, taken
 from ..http import invalid
 from .consumers import AssignmentView, assignment_view, shard_owners
@@ -59,8 +59,13 @@ class GroupStates(TypedDict):
     skipped: Count
 
 
+Limit = Annotated[str, one_of("rate", "concurrency", "keys")]
+
+
 class GroupCounts(TypedDict):
-    """A group's counts. `consumed` are settled as SUCCESS; the age is that of the oldest unsettled message."""
+    """A group's counts. `consumed` are settled as SUCCESS; the age is that of the oldest unsettled message.
+    `limited_by`: why messages wait now: the `rate_limit`, `max_in_flight`, or earlier messages of their ordering
+    keys."""
 
     backlog: Count
     in_flight: Count
@@ -68,7 +73,26 @@ class GroupCounts(TypedDict):
     dead: Count
     consumed: Count
     oldest_age_seconds: Count | None
+    limited_by: list[Limit]
     states: GroupStates
+
+
+class Waiters(TypedDict):
+    """Messages of one ordering key (null: of none), since when they wait, and for what; null: for the next claim."""
+
+    ordering_key: str | None
+    messages: Count
+    oldest_at: Time
+    waits_for: Limit | None
+
+
+class WaitingView(TypedDict):
+    """Who waits in a group, and what limits it. Of the messages next in line that were `read`, the ten ordering keys
+    that most have."""
+
+    read: Count
+    limited_by: list[Limit]
+    keys: list[Waiters]
 
 
 class GroupStats(GroupCounts):
@@ -174,9 +198,10 @@ def put_group(context: Context) -> Response[StoredGroup]:
     # with the topic's `shards`, these decide how many runs of `deliver` a group has (`workers_of`)
     if not is_new and fields.keys() & {"max_in_flight", "batch_size"}:
         context.deps.waker.wake_after_redivision(topic)
+    if fields.get("callbacks") or (not is_new and "rate_limit" in fields):
+        context.deps.waker.wake_after_resumption(topic, group)
     if not fields.get("callbacks"):
         return Response({**settings.group_view(topic, group, context.now_ms)}, 201 if is_new else 200)
-    context.deps.waker.wake_after_resumption(topic, group)
     return Response(_with_secrets(context, topic, group), 201 if is_new else 200)
 
 
@@ -234,6 +259,19 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
     ]
     own = {"topic": topic.name, "group": group.name, "bucket_seconds": window.bucket_ms // 1_000}
     return Response(shown(GroupRatesView, None, **own, points=points))
+
+
+@call("GET", GROUP + "/waiting", scopes=READ)
+def get_group_waiting(context: Context) -> Response[WaitingView]:
+    """Who waits for what: of the messages that no consumer has yet, the first 1,000 or so, by ordering key."""
+    from ...services.inspect.waiting import next_in_line, who_waits
+
+    topic, group = context.group()
+    survey = context.deps.surveyor.survey(topic, only=group, ages=False).groups[0]
+    found, limits = next_in_line(context.deps.reader, topic, survey), survey.limited_by
+    by_key = who_waits(found, lambda draft: draft.ordering_key, limits)
+    keys = [shown(Waiters, each, ordering_key=each.value) for each in by_key]
+    return Response({"read": len(found), "limited_by": limits, "keys": keys})
 
 
 @call("GET", f"{TOPIC}/groups", scopes=ANY, query=PAGED)

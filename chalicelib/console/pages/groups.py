@@ -18,6 +18,7 @@ from ...domain.meter import WINDOWS
 from ...domain.topic import EARLIEST, LATEST, Consumer, ConsumerKind, Group, Scope, Topic
 from ...modes import POLICIES
 from ...services.inspect.survey import GroupSurvey, TopicSurvey
+from ...services.inspect.waiting import next_in_line, who_waits
 from .. import forms
 from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 from .cases import last_failed
@@ -51,6 +52,8 @@ def group_page(visit: Visit) -> Shown:
         "strips": strips(survey, names),
         "leases": leases(survey.groups[0], names),
         "blocked": [(each, _message_at(visit, topic, each["shard"], each["offset"])) for each in blocked],
+        "waiters": visit.query.get("waiting")
+        and who_waits(next_in_line(deps.reader, topic, of), lambda draft: draft.ordering_key, of.limited_by),
         "members": members(visit, topic, consumers, assignment),
         "assignment": assignment,
         "retry": group.retry or topic.retry,

@@ -14,6 +14,7 @@ from ...domain.limits import MAX_ANSWER_BYTES
 from ...domain.message import Message
 from ...domain.notice import Events
 from ...domain.record import Record
+from ...domain.status import Because
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...domain.trace import AttemptOutcome, TraceEntry
@@ -21,6 +22,7 @@ from ...ports.world import Clock, Random
 from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
+from ..core.rate_limiter import RateLimits
 from .claim_plan import ClaimPlan, ClaimPlanner
 from .claimant import Claim, Claimant, ClaimedMessage
 from .settle import Acks
@@ -37,6 +39,7 @@ class Claimer:
     states: CursorStore
     reader: LogReader
     attempt_log: AttemptLog
+    rate_limits: RateLimits
     events: Callable[[], Events | None]
     on_timers_stored: Callable[[Sequence[Timer]], None]
     is_registered: Registered
@@ -104,7 +107,7 @@ class Claimer:
         `most_bytes` bounds their size in the answer; the first message of an answer may be larger. Of `acks`, one lease
         may be settled by the claim's write.
         """
-        key = claimant.key(shard)
+        key, most = claimant.key(shard), self.rate_limits.most(claimant.group, most)
         for _ in range(_UNWANTED_WRITES):
             state = self.states.last(key)
             if state.cursor.is_closed:
@@ -115,22 +118,28 @@ class Claimer:
             token = f"{base32(state.cursor.epoch + 1)}.{claimant.mark or self.random.id(4)}"
             token += "" if claimant.is_called else PULLED
             plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
-            selection = plan.selection
-            if not (selection.granted or selection.settled or selection.passed_over):
+            if not (plan.granted_count or plan.selection.settled or plan.selection.passed_over):
                 return Claim(because=plan.because)
             if not state.exists and not self._may_begin(claimant):
                 return Claim()
             if fills_until_ms := _fills_ms(claimant, shard, plan, most, now_ms):
                 return Claim(fills_until_ms=fills_until_ms)
+            permits = self.rate_limits.permits(claimant.group, plan.granted_count)
+            if permits < plan.granted_count:
+                if not permits:
+                    return Claim(because=Because.RATE_LIMITED)
+                plan, after = planner.plan_that_fits(cursor, permits, most_bytes, token)
+                self.rate_limits.put_back(claimant.group, permits - plan.granted_count)
             if not self._write(claimant, key, state, after, plan.dead, token):
+                self.rate_limits.put_back(claimant.group, plan.granted_count)
                 return None
             if acks:
                 acks.note_written()
             self._note_lapsed(claimant, shard, cursor, plan, now_ms)
-            if selection.granted:
+            if plan.granted_count:
                 messages = [
                     planner.claimed_message(token, span.attempt, offset, plan.messages[offset])
-                    for span in selection.granted
+                    for span in plan.selection.granted
                     for offset in span.offsets()
                 ]
                 return Claim(messages=messages, in_flight=claimant.in_flight(after), is_alone=plan.is_alone)

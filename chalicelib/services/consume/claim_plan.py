@@ -42,6 +42,11 @@ class ClaimPlan:
     is_alone: bool = False  # it grants one message, whose last lease ended
     because: Because = Because.EMPTY  # why none is granted, if none is
 
+    @property
+    def granted_count(self) -> int:
+        """How many messages it grants."""
+        return sum(span.count for span in self.selection.granted)
+
 
 class ClaimPlanner:
     """Plans a claim from one cursor and its log at one moment."""
@@ -63,7 +68,7 @@ class ClaimPlanner:
         deadline_ms = self._now_ms + self._claimant.lease_seconds * 1000
         while True:
             plan = self.plan(cursor, most, most_bytes)
-            count = sum(span.count for span in plan.selection.granted)
+            count = plan.granted_count
             after = transitions.claim(plan.cursor, plan.selection, token, self._claimant.owner, deadline_ms)
             if seat := self._claimant.seat:
                 left = plan.available - count

@@ -102,8 +102,11 @@ class Receiver:
             seconds_left = (until_ms - self.clock.monotonic_ms()) / 1000
             if received or seconds_left <= 0 or self.is_ending():
                 return received
-            self.clock.sleep(min(pause, seconds_left))
-            pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+            until_free = (self.claimer.rate_limits.free_ms(group) - self.clock.now_ms()) / 1000
+            self.clock.sleep(
+                min(until_free if until_free > 0 else pause, _LONGEST_PAUSE_SECONDS, seconds_left)
+            )
+            pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS) if until_free <= 0 else pause
             try:
                 now = self._now(topic, group, consumer, instance)
             except HeadraceError:
@@ -175,9 +178,12 @@ class Receiver:
 
     def _from_shards(self, claimant: Claimant, shards: Sequence[int], most: int, acks: Acks) -> Received:
         """Claim from the sources in turn; again at the end where a race was lost or another thread was claiming."""
-        is_paused = claimant.group.is_paused(self.clock.now_ms())
-        if is_paused or not (shards or self._foreign_shards(claimant, shards, claimant.topic.shard_numbers)):
-            return Received(because=Because.PAUSED if is_paused else Because.NOT_OWNER)
+        if claimant.group.is_paused(self.clock.now_ms()):
+            return Received(because=Because.PAUSED)
+        if self.claimer.rate_limits.free_ms(claimant.group):
+            return Received(because=Because.RATE_LIMITED)
+        if not (shards or self._foreign_shards(claimant, shards, claimant.topic.shard_numbers)):
+            return Received(because=Because.NOT_OWNER)
         preload = partial(self.claimer.preload, claimant.topic, claimant.group, claimant.consumer_uid)
         sources = self._sources_of(claimant, shards, most)
         if is_preloaded := len(claimant.topic.shard_numbers) <= _FEW_SHARDS:
@@ -218,7 +224,7 @@ class Receiver:
                 queue += [(shard, most, losses, was_busy)] if len(claim.messages) == count else []
             claimed_messages += claim.messages
             size += sum(each.message.draft.weight for each in claim.messages)
-            if claim.is_alone:
+            if claim.is_alone or self.claimer.rate_limits.free_ms(claimant.group):
                 break
         if faults and not claimed_messages:
             raise faults[0]
@@ -237,7 +243,8 @@ class Receiver:
             sources.sort(key=lambda source: (source[0] or 0) // MAX_SHARDS)
         if self.empty_lanes.get(claimant.key(None)):
             return sources
-        first = most >= LANE_SHARE or not self.random.below(LANE_SHARE)
+        has_place = most >= LANE_SHARE and claimant.group.rate_limit is None
+        first = has_place or not self.random.below(LANE_SHARE)
         lane: list[_Source] = [(None, max(1, most // LANE_SHARE))] if first else []
         return [*lane, *sources, (None, most)]
 
@@ -267,7 +274,8 @@ class Receiver:
             return self.claimer.claim(claimant, shard, most, most_bytes, acks)
         with self.empty_lanes.calling(claimant.key(None)) as call:
             claim = self.claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
-            if claim and not claim.messages and not claim.has_left_off:
+            is_known = claim and claim.because is not Because.RATE_LIMITED
+            if claim and is_known and not claim.messages and not claim.has_left_off:
                 call.keep(claim.because)
             return claim
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from math import inf
 from typing import Any
 
 from ...domain.append import ProduceResult
 from ...domain.errors import HeadraceError, NotFound, Unavailable, Unreadable
-from ...domain.limits import MAX_SHARDS, MAX_SLOW_IN_FLIGHT
+from ...domain.limits import MAX_CALLS, MAX_SHARDS, MAX_SLOW_IN_FLIGHT
 from ...domain.message import Message
 from ...domain.push_limit import guaranteed_of
 from ...domain.segment import ShardKey
@@ -29,6 +30,7 @@ from .expiring_cache import TtlCache
 from .mover_wakes import DueTimer, MoverWakes
 
 _SLACK_MS = 500  # how much clocks may differ
+_RATE_OF_ONE_RUN, _ANY_RATE = 50, inf  # messages a second
 _AGAIN_MS = 100  # a producer wakes for the same shard at most this often: the stream wakes for it as well
 
 
@@ -72,8 +74,9 @@ def as_pushed(group: Group, consumers: Sequence[Consumer]) -> Group:
 
 def workers_of(topic: Topic, group: Group) -> int:
     """How many runs of `deliver` a group has in parallel: one for each shard, if each may have a whole batch in flight
-    and has a guarantee."""
-    if not guaranteed_of(topic, group):
+    and has a guarantee. One is enough for a low rate: the others would only wait for permits."""
+    is_low = group.max_in_flight <= MAX_CALLS and (group.rate_limit or _ANY_RATE) <= _RATE_OF_ONE_RUN
+    if is_low or not guaranteed_of(topic, group):
         return 1
     return max(1, min(topic.shards, group.max_in_flight // group.batch_size))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -12,6 +13,7 @@ from ...domain import status as words
 from ...domain.account import Account
 from ...domain.attention import Attention
 from ...domain.cursor import Cursor, OffsetState, offset_state
+from ...domain.cursor_transitions import free_units
 from ...domain.meter import GroupReading, Reading
 from ...domain.spans import Span, ranges_of
 from ...domain.topic import Caller, Consumer, CursorKey, Group, Topic
@@ -82,6 +84,10 @@ class Progress:
         """How many messages up to the tail are not settled."""
         return self.cursor.backlog(self.tail)
 
+    def held_units(self, now_ms: int) -> set[str]:
+        """The units of waiting messages that wait for an earlier one of their unit."""
+        return {span.unit for span in self.cursor.waiting if span.unit} - free_units(self.cursor, now_ms)
+
     @property
     def settled(self) -> int:
         """How many offsets the cursor has settled, in any way."""
@@ -112,6 +118,23 @@ class GroupSurvey:
     account: Account = field(default_factory=Account)
     stopped: Sequence[tuple[Consumer, Attention]] = ()
     at_ms: int = 0
+    is_rate_used: bool = False  # its rate limit has given half of what an idle group may get, or more
+
+    @property
+    def limited_by(self) -> list[str]:
+        """What holds up the messages that wait, as far as it is known; nothing if none waits."""
+        if all(each.backlog <= each.cursor.in_flight for each in self.shards):
+            return []
+        pushed: Counter[str] = Counter()
+        for each in (*self.shards, *self.lanes):
+            leases = (lease for lease in each.cursor.leases.values() if not lease.is_pulled)
+            pushed[each.key.consumer_uid] += sum(span.count for lease in leases for span in lease.spans)
+        found = {
+            "rate": self.is_rate_used,
+            "concurrency": 2 * max(pushed.values(), default=0) >= self.group.max_in_flight,
+            "keys": any(each.held_units(self.at_ms) for each in self.shards),
+        }
+        return [limit for limit, holds in found.items() if holds]
 
     def status_of(self, shard: int, offset: int) -> str | None:
         """The status of the delivery at this offset; None if the group does not get it. SETTLED: it is over, but

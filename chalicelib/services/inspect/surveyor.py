@@ -26,6 +26,7 @@ from ..core.catalog import Catalog
 from ..core.counters import LOG_BEHIND, Counters
 from ..core.log_reader import LogReader
 from ..core.positions import first_since
+from ..core.rate_limiter import RateLimits
 from .survey import Extent, GroupSurvey, Progress, TopicSurvey
 
 MOST_SHARDS = 8
@@ -59,6 +60,7 @@ class Surveyor:
     records: Records
     timers: Timers
     transactions: Transactions
+    rate_limits: RateLimits
     counters: Counters
     clock: Clock
     on_skip: Callable[[Unreadable], object]
@@ -192,7 +194,8 @@ class Surveyor:
         counts = dead_count, sum(each.retrying for each in shards) + apart_count
         survey = GroupSurvey(group, shards, lanes, *counts, account=_account(shards, apart, in_lanes))
         consumers = self.catalog.control.consumers(topic, group)
-        return replace(survey, stopped=stopped(consumers, at_ms), at_ms=at_ms)
+        is_rate_used = self.rate_limits.is_in_use(group)
+        return replace(survey, stopped=stopped(consumers, at_ms), at_ms=at_ms, is_rate_used=is_rate_used)
 
     def _in_time(self, items: Sequence[T]) -> Iterator[T]:
         """The first ones, as many as there is time to count: at least one."""
@@ -256,7 +259,8 @@ class Surveyor:
         dead = self.records.count_dead(topic.uid, group.uid, _MOST_LETTERS, lambda: False)
         failed = {(each.shard, each.offset, each.consumer_uid): each.status for each in failures}
         counts = dead.number, _retrying_count(shards, failures), not dead.whole, read_to is not None
-        return GroupSurvey(group, shards, lanes, *counts, failed, read_to)
+        survey = GroupSurvey(group, shards, lanes, *counts, failed, read_to)
+        return replace(survey, at_ms=self.clock.now_ms(), is_rate_used=self.rate_limits.is_in_use(group))
 
     def _now(self, row: Cursor | None) -> Cursor:
         return transitions.lapse(row or Cursor(), self.clock.now_ms())

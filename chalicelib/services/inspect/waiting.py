@@ -10,22 +10,29 @@ from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from typing import TypeVar
 
 from ...domain.limits import MAX_ANSWER_BYTES
+from ...domain.message import Draft, Message
 from ...domain.segment import ShardKey
+from ...domain.sharding import unit_of
 from ...domain.timer import Timer, TimerKind, due_ms_of, sort_key_of
 from ...domain.times import HOUR_MS, GoOn, always
 from ...domain.topic import Topic, lane_of
 from ...domain.transaction import Transaction, TransactionState
 from ...store import Timers, Transactions
 from ..core.catalog import Catalog
+from ..core.log_reader import LogReader
 from ..produce.delayed import DelayedMessage
 from .lookup import Filters, passes_before_log
+from .survey import GroupSurvey
 
 _ROWS = 16  # of a fragment at once: a row may hold 200 KB
 _ROUNDS = 8
+_MOST_READ = 1_000  # messages of a group that wait, and at least a few of each shard
+_FEW = 20
+_MOST_WAITERS = 10
 
 ReadTimers = Callable[[str], tuple[list[Timer], str | None]]
 """The next timers of all fragments after a position, in order, up to the position that all fragments have been read to
@@ -204,6 +211,48 @@ def due_hours(
             return _by_hour(counts, until_ms), until_ms
         rows, position = read(position)
     return _by_hour(counts), None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiters:
+    """Messages of one key, or of one value of another field, that no consumer has: how many of those that were read,
+    since when, and for what they wait."""
+
+    value: str | None
+    messages: int
+    oldest_ms: int
+    waits_for: str | None
+
+
+def next_in_line(log: LogReader, topic: Topic, survey: GroupSurvey) -> list[tuple[Message, bool]]:
+    """The messages that a group would claim next, so many of each shard; and whether each waits for an earlier one of
+    its key."""
+    found: list[tuple[Message, bool]] = []
+    most = max(_FEW, _MOST_READ // max(1, len(survey.shards)))
+    for progress in survey.shards:
+        cursor, key, held = progress.cursor, progress.key.shard, progress.held_units(survey.at_ms)
+        skipped = (offset for span in cursor.waiting if span.attempt == 1 for offset in span.offsets())
+        slots = [*log.fetch(key, islice(skipped, most), log.recent()).values()]
+        slots += log.slots_from(key, cursor.next, cursor.segment_at, most - len(slots), log.recent())
+        messages = (slot.message for slot in slots if slot.message)
+        wanted = (each for each in messages if survey.group.wants(each.draft) and not each.draft.cancelled)
+        found += ((each, unit_of(each.draft.ordering_key) in held) for each in wanted)
+    return found
+
+
+def who_waits(
+    found: Sequence[tuple[Message, bool]], value_of: Callable[[Draft], str | None], limits: Sequence[str]
+) -> list[Waiters]:
+    """Of the messages next in line, the values of a field (`value_of`) that most have. `limits`: the group's."""
+    by_value: dict[str | None, list[tuple[int, bool]]] = {}
+    for message, is_held in found:
+        by_value.setdefault(value_of(message.draft), []).append((message.accepted_ms, is_held))
+    limit = next(iter(limits), None)
+    waiters = [
+        Waiters(value, len(each), min(each)[0], "keys" if all(is_held for _, is_held in each) else limit)
+        for value, each in by_value.items()
+    ]
+    return sorted(waiters, key=lambda each: (-each.messages, each.oldest_ms))[:_MOST_WAITERS]
 
 
 def _is_delayed(timer: Timer, topic: Topic) -> bool:

@@ -76,14 +76,14 @@ class Calls:
                 future = pool.submit(self._send, sources, consumer, batch, seconds)
                 future.add_done_callback(partial(self._note_end, consumer, batch))
 
-    def take_ended(self) -> list[EndedCall]:
-        """The requests that have ended, with those that end right after. Empty after a while, or when woken: look for
-        new messages."""
+    def take_ended(self, seconds: float = LOOK_SECONDS) -> list[EndedCall]:
+        """The requests that have ended, with those that end right after. Empty after so many seconds, or when woken:
+        look for new messages."""
         calls: list[EndedCall] = []
         calls_under_way = self.capacity.under_way
         try:
             while calls_under_way > 0 and (
-                event := self._events.get(timeout=_GATHER_SECONDS if calls else LOOK_SECONDS)
+                event := self._events.get(timeout=_GATHER_SECONDS if calls else seconds)
             ):
                 calls.append(event)
                 calls_under_way -= len(event.claimed_messages)

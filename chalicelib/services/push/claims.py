@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from ...domain.errors import Unavailable
 from ...domain.limits import MAX_SHARDS
-from ...domain.topic import Consumer
+from ...domain.status import Because
+from ...domain.topic import Consumer, CursorKey
 from ..consume.claim import Claimer
 from ..consume.claimant import Claim, Claimant, ClaimedMessage
 from .run_time import RunTime
@@ -44,6 +45,7 @@ class Claims:
         self.served: dict[int | None, None] = {}
         # By source: until when its messages wait for a full batch.
         self.fills_until_ms: dict[int | None, int] = {}
+        self.unpermitted: CursorKey | None = None  # of a cursor whose messages wait for the group's rate
         self.has_left_off = False  # a claim ended before it found a message to deliver, or the end
         self._had_messages = False  # others have perhaps seen them
         self._may_have_more = False  # after it returned messages, a cursor had not even its guarantee
@@ -86,6 +88,8 @@ class Claims:
                     self._refused[shard] = self.looks, error
                     if len(self._refused) >= _FAULTS:
                         raise
+                if self.unpermitted:
+                    return
             if self.capacity.under_way or self.fault:
                 return
             if self.capacity.is_limited:
@@ -142,6 +146,9 @@ class Claims:
             if claim is None:
                 losses += 1
                 continue
+            if claim.because is Because.RATE_LIMITED:
+                self.unpermitted = claimant.key(shard)
+                return
             self.fills_until_ms.pop(shard, None)
             if claim.fills_until_ms:
                 self.fills_until_ms[shard] = claim.fills_until_ms
@@ -191,6 +198,7 @@ class Claims:
             self.capacity.is_limited = True
             unsent = [each.receipt for each in messages[count:]]
             self.settlements.give_back(sources.topic, sources.group, unsent)
+            self.claimer.rate_limits.put_back(sources.group, len(unsent))
         return messages[:count]
 
     def _claimant(

@@ -74,7 +74,7 @@ class Outbound:
         draft = strict_json.decoded(event["draft"], Draft) if "draft" in event else None
         batch = batch_of_one(topic, group, event["id"], draft, self.clock.now_ms()) if draft else None
         exchange = self.sender().ping(consumer, event["id"], _PING_SECONDS, batch)
-        return {"exchange": msgspec.to_builtins(exchange)}
+        return {"exchange": msgspec.to_builtins(exchange, enc_hook=dict)}
 
 
 def batch_of_one(topic: Topic, group: Group, id: str, draft: Draft, now_ms: int) -> PushBatch:

@@ -26,6 +26,11 @@ from .settlements import Settlements, is_to_be_split
 from .sources import Capacity, DispatchContext, Sources
 
 _MOST_AHEAD_MS = 60_000
+_SHORTEST_WAIT_MS = 20
+_LONGEST_WAIT_MS = 1_000  # for a permit
+_EARLY_MS = 300
+_STEP_MS = 250
+_SECOND_STEP_MS = 5_000
 _ACCEPTED = 202
 
 
@@ -47,6 +52,8 @@ class DispatchRun:
         self._claims = Claims(context.claimer, self._capacity, self._time, self._settlements, uid)
         self._calls = Calls(context, self._capacity, self._time)
         self._looked_ms = 0
+        self._waited_ms = 0  # for permits, since the last result
+        self._is_second = False  # another run of the task gets the permits
         self._is_slow = task.is_slow
         self._compare_clocks(news)
         self._last_known: tuple[Topic, Group] | None = None
@@ -71,8 +78,9 @@ class DispatchRun:
         """Claim and send as long as there are messages; settle every result. If the store is unavailable, settle the
         messages in flight as far as it allows; `leave` then reports the rest."""
         with self._context.threads() as pool:
-            while self._launch(pool) or self._may_settle_yet():
-                self._settle_and_note(self._calls.take_ended())
+            while self._launch(pool) or self._may_settle_yet() or self._has_waited_for_permit():
+                seconds = min(LOOK_SECONDS, (self._permit_wait_ms() or _LONGEST_WAIT_MS) / 1000)
+                self._settle_and_note(self._calls.take_ended(seconds))
 
     def leave(self) -> None:
         """Make sure that another run follows: at once if time ran out, else when the next message is due.
@@ -109,6 +117,8 @@ class DispatchRun:
         seconds = self._time.longest_lease_seconds(sources)
         dues = [(due_ms, self.task.worker) for due_ms in self._capacity.circuits_ms]
         dues += ((due_ms, shard or 0) for shard, due_ms in self._claims.fills_until_ms.items())
+        if wait_ms := self._permit_wait_ms():
+            dues.append((self._return_ms(wait_ms), self.task.worker))
         for shard in shards:
             key = cursor_key(topic, group, shard, self.task.consumer_uid)
             dues += ((due_ms, shard or 0) for due_ms in self._context.claimer.dues_ms(key, seconds))
@@ -136,7 +146,7 @@ class DispatchRun:
         that a claim settled without a delivery. If the named sources had nothing to send while slots were scarce, it
         looks in all sources."""
         was_crowded = self._capacity.was_crowded
-        self._claims.has_left_off = False
+        self._claims.has_left_off, self._claims.unpermitted = False, None
         try:
             self._look(pool)
         except Unavailable as error:
@@ -171,9 +181,36 @@ class DispatchRun:
         self._context.clock.sleep(LOOK_SECONDS)
         return True
 
+    def _permit_wait_ms(self) -> int:
+        """How long the next permit of the group's rate limit takes; 0 if no message waits for one."""
+        if not (self._claims.unpermitted and self._last_known):
+            return 0
+        free_ms = self._context.claimer.rate_limits.free_ms(self._last_known[1])
+        return max(_SHORTEST_WAIT_MS, free_ms - self._context.clock.now_ms())
+
+    def _has_waited_for_permit(self) -> bool:
+        """Wait for the next permit, if it comes soon, and go on; not if another run of the task has claimed meanwhile:
+        it goes on, and one run is enough."""
+        key, wait_ms = self._claims.unpermitted, self._permit_wait_ms()
+        if not (key and self.report.finished) or self._waited_ms + wait_ms > _LONGEST_WAIT_MS:
+            return False
+        before = self._context.claimer.states.last(key)
+        self._context.clock.sleep(wait_ms / 1000)
+        self._waited_ms += wait_ms
+        self._is_second = self._context.claimer.states.read(key) != before
+        return not self._is_second
+
+    def _return_ms(self, wait_ms: int) -> int:
+        """When a run is to look for the permit that took too long: a little early, for it may wait. At one of few
+        times, so that several runs leave one timer."""
+        now_ms, step_ms = self._context.clock.now_ms(), _SECOND_STEP_MS if self._is_second else _STEP_MS
+        return max(now_ms + wait_ms - _EARLY_MS, now_ms + max(step_ms, _LONGEST_WAIT_MS)) // step_ms * step_ms
+
     def _settle_and_note(self, calls: Sequence[EndedCall]) -> None:
         """Settle the results of these calls, then note what they tell of their subscribers. A note may wait for the
         table of registrations: what has ended meanwhile is settled before the next, since leases do not wait."""
+        if calls:
+            self._waited_ms = 0
         to_note = deque(calls)
         try:
             self._settle(calls)

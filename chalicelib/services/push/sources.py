@@ -117,8 +117,10 @@ class Sources:
         """The lane, then the shards: the most urgent first, at each eighth look those of the last priority. Each
         priority begins `behind` the one that had messages last (by its first shard), so that busy shards have equal
         parts, however many empty ones are between them. If only few messages may be in flight, the lane mostly comes
-        last: a message that failed before is a bad probe of a subscriber that may have recovered."""
-        lane_first = most >= LANE_SHARE or not look % LANE_SHARE
+        last: a message that failed before is a bad probe of a subscriber that may have recovered. So it does under a
+        rate limit, where new messages would wait for all retries."""
+        has_place = most >= LANE_SHARE and self.group.rate_limit is None
+        lane_first = has_place or not look % LANE_SHARE
         if self._has_lane and lane_first:
             yield None
         for numbers in self.topic.classes[:: 1 if look % LAST_SHARE else -1]:

@@ -947,6 +947,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/topics/{topic}/groups/{group}/waiting": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Who waits for what: of the messages that no consumer has yet, the first 1,000 or so, by ordering key. */
+        get: operations["get_group_waiting"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/topics/{topic}/jobs": {
         parameters: {
             query?: never;
@@ -1460,7 +1477,7 @@ export interface components {
          * @description Why a receive brings no message; of several reasons the first counts.
          * @enum {unknown}
          */
-        Because: "cursor_full" | "empty" | "in_flight" | "keys_wait" | "not_owner" | "paused";
+        Because: "cursor_full" | "empty" | "in_flight" | "keys_wait" | "not_owner" | "paused" | "rate_limited";
         /** @description A new body (any JSON). */
         BodyBody: {
             body: unknown;
@@ -1808,6 +1825,8 @@ export interface components {
              * @enum {unknown}
              */
             payload?: "batch" | "binary" | "structured";
+            /** @description How many messages a second its consumers get, over all shards and processes, retries included; further ones wait. 0.5 is one every two seconds. */
+            rate_limit?: number | null;
             /** @description As of a topic, for this group; what is not given of it stays as it is. */
             retry?: components["schemas"]["Retry"] | null;
         };
@@ -1829,6 +1848,7 @@ export interface components {
             in_flight: number;
             keep_answers: boolean | null;
             lease_seconds: number | null;
+            limited_by: ("rate" | "concurrency" | "keys")[];
             max_in_flight: number;
             metrics: boolean;
             /** @enum {string} */
@@ -1842,6 +1862,7 @@ export interface components {
             paused_until: string | null;
             /** @enum {string} */
             payload: "binary" | "structured" | "batch";
+            rate_limit: number | null;
             retry: components["schemas"]["RetryView"] | null;
             retrying: number;
             shards: components["schemas"]["ShardView"][];
@@ -1915,6 +1936,7 @@ export interface components {
             consumed: number;
             dead: number;
             in_flight: number;
+            limited_by: ("rate" | "concurrency" | "keys")[];
             oldest_age_seconds: number | null;
             retrying: number;
             states: components["schemas"]["GroupStates"];
@@ -1938,6 +1960,7 @@ export interface components {
             in_flight: number;
             keep_answers: boolean | null;
             lease_seconds: number | null;
+            limited_by: ("rate" | "concurrency" | "keys")[];
             max_in_flight: number;
             metrics: boolean;
             /** @enum {string} */
@@ -1951,6 +1974,7 @@ export interface components {
             paused_until: string | null;
             /** @enum {string} */
             payload: "binary" | "structured" | "batch";
+            rate_limit: number | null;
             retry: components["schemas"]["RetryView"] | null;
             retrying: number;
             states: components["schemas"]["GroupStates"];
@@ -1991,6 +2015,7 @@ export interface components {
             paused_until: string | null;
             /** @enum {string} */
             payload: "binary" | "structured" | "batch";
+            rate_limit: number | null;
             retry: components["schemas"]["RetryView"] | null;
             topic: string;
         };
@@ -3147,6 +3172,23 @@ export interface components {
             state: components["schemas"]["TransactionState"];
             topic: string;
             transaction_id: string;
+        };
+        /** @description Messages of one ordering key (null: of none), since when they wait, and for what; null: for the next claim. */
+        Waiters: {
+            messages: number;
+            /** Format: date-time */
+            oldest_at: string;
+            ordering_key: string | null;
+            waits_for: ("rate" | "concurrency" | "keys") | null;
+        };
+        /**
+         * @description Who waits in a group, and what limits it. Of the messages next in line that were `read`, the ten ordering keys
+         *         that most have.
+         */
+        WaitingView: {
+            keys: components["schemas"]["Waiters"][];
+            limited_by: ("rate" | "concurrency" | "keys")[];
+            read: number;
         };
         /** @description A schedule with its last messages, the latest first: at most 50, as far as the topic still keeps them. */
         WholeSchedule: {
@@ -5734,6 +5776,39 @@ export interface operations {
             409: components["responses"]["409"];
             413: components["responses"]["413"];
             415: components["responses"]["415"];
+            422: components["responses"]["422"];
+            429: components["responses"]["429"];
+            503: components["responses"]["503"];
+            504: components["responses"]["504"];
+        };
+    };
+    get_group_waiting: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                topic: string;
+                group: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    "Headrace-Units": components["headers"]["Units"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WaitingView"];
+                };
+            };
+            400: components["responses"]["400"];
+            401: components["responses"]["401"];
+            403: components["responses"]["403"];
+            404: components["responses"]["404"];
+            409: components["responses"]["409"];
             422: components["responses"]["422"];
             429: components["responses"]["429"];
             503: components["responses"]["503"];

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
+from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
 from chalicelib.domain.errors import HeadraceError, TooLarge, TooMany
 from chalicelib.domain.message import DeadReason, Draft
 from chalicelib.domain.record import FailureFilter
 from chalicelib.domain.request import Request
+from chalicelib.domain.status import Because
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.rate_limiter import RateLimits
+from chalicelib.services.core.rate_limiter import RateLimits, account_of
 from chalicelib.services.produce.appender import ProduceResult
+from chalicelib.store.layout import FRAGMENTS
 from chalicelib.store.token_buckets import TokenBuckets
 from tests.support import factories as make
-from tests.support.clock import START_MS
+from tests.support.clock import START_MS, SeededRandom
 from tests.support.desk import Desk, require_stored
+from tests.support.push import PushDesk
 from tests.support.stages import Stage
 
 
@@ -38,7 +43,7 @@ def test_an_account_may_be_by_the_hour(token_buckets: TokenBuckets) -> None:
 
 def test_processes_share_a_topics_rate(stage: Stage) -> None:
     topic = make.topic(rate_limit=100)
-    processes = [RateLimits(stage.another().token_buckets, stage.clock) for _ in range(3)]
+    processes = [RateLimits(stage.another().token_buckets, stage.clock, SeededRandom()) for _ in range(3)]
     counts = []
     for n in range(4_000):
         counts.append(processes[n * 7 % 3].admit(topic, 1))
@@ -51,10 +56,10 @@ def test_processes_share_a_topics_rate(stage: Stage) -> None:
 def test_a_clock_that_is_set_back_stops_nobody(stage: Stage, another: bool) -> None:
     """Neither its process, which stays away from an empty account for a moment, nor others that see the account."""
     topic = make.topic(rate_limit=10)
-    before = RateLimits(stage.adapters.token_buckets, stage.clock)
+    before = RateLimits(stage.adapters.token_buckets, stage.clock, SeededRandom())
     assert before.admit(topic, 9) == 5
     stage.clock.advance(-DAY_MS)
-    after = RateLimits(stage.another().token_buckets, stage.clock) if another else before
+    after = RateLimits(stage.another().token_buckets, stage.clock, SeededRandom()) if another else before
     counts = []
     for _ in range(100):
         stage.clock.advance(100)
@@ -141,3 +146,90 @@ def test_a_redriven_one_is_delivered_and_may_fail_and_be_redriven_again(stage: S
     record = stage.adapters.records.get(cursor_key(desk.topic, group, 0), 1)
     assert record
     assert record.status == "SUCCESS"
+
+
+def beyond(rate: float, times_ms: list[int]) -> float:
+    """By how much the busiest time, however long, is beyond the rate."""
+    shares = [(at_ms - times_ms[0]) / 1000 * rate for at_ms in times_ms]
+    return max(n + 1 - share - min(i - shares[i] for i in range(n + 1)) for n, share in enumerate(shares))
+
+
+def test_processes_that_pull_share_a_groups_rate(stage: Stage) -> None:
+    """Retries and new messages, of all shards; what the group does not want takes nothing of it."""
+    desk = Desk.at(stage, shards=2)
+    group = desk.group(rate_limit=20, tags=("a",))
+    desk.produce(*make.drafts(150, tag="b", shard=0), *make.drafts(250, tag="a"))
+    desks = [replace(desk, deps=stage.process()) for _ in range(4)]
+    times_ms: list[int] = []
+    reasons = set()
+    for turn in range(600):
+        taker = desks[turn * 7 % 4]
+        received = taker.deps.receiver.receive(desk.topic, group, None, 1 + turn % 5, 0, 30)
+        times_ms += [stage.clock.now_ms()] * len(received)
+        reasons |= set() if received else {cast(Any, received).because}
+        taker.nack(group, received[:1]), taker.ack(group, received[1:])
+        stage.clock.advance(20)
+    assert len(times_ms) >= 0.95 * 240
+    assert beyond(20, times_ms) <= 20 * 0.25 + 2
+    assert reasons == {Because.RATE_LIMITED}
+
+
+def test_a_receive_waits_for_its_permit(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(rate_limit=0.5)
+    desk.produce(*make.drafts(3))
+    assert len(desk.receive(group)) == 1
+    assert stage.adapters.token_buckets.take(account_of(group), 0.5, 1, stage.clock.now_ms()).count == 0
+    began_ms = stage.clock.now_ms()
+    assert len(desk.deps.receiver.receive(desk.topic, group, None, 10, 20, 30)) == 1
+    assert 100 <= stage.clock.now_ms() - began_ms <= 500, "an idle account holds not quite two"
+    desk.deps.admin.put_group(desk.topic, group.name, {"rate_limit": None})
+    assert len(desk.deps.receiver.receive(desk.topic, group, None, 10, 20, 30)) == 1
+    assert stage.clock.now_ms() - began_ms < 5_000, "a change works soon"
+
+
+@pytest.mark.parametrize(("rate", "shards"), [(0.4, 4), (6, 4), (60, 2)])
+def test_a_group_that_is_pushed_to_gets_its_rate(stage: Stage, rate: float, shards: int) -> None:
+    desk = PushDesk.at(stage, shards=shards)
+    group = desk.group(rate_limit=rate)
+
+    def fails_at_times(batch: PushBatch) -> CallResult:
+        [attempt] = batch.attempts
+        return CallResult(
+            Verdict.FAILED if attempt.number == 1 and attempt.message.offset % 5 == 0 else Verdict.DONE
+        )
+
+    desk.subscriber(group, "one", behaviour=fails_at_times)
+    seconds, began_ms = max(10, 8 / rate), stage.clock.now_ms()
+    desk.produce(*make.drafts(int(rate * seconds * 1.2)))
+    desk.push()
+    desk.pass_time(max(1, seconds - (stage.clock.now_ms() - began_ms) / 1000))
+    times_ms = [
+        at_ms
+        for at_ms, n in sorted((c.at_ms, len(c.attempts)) for c in desk.subscribers.calls)
+        for _ in range(n)
+    ]
+    passed = (times_ms[-1] - began_ms) / 1000
+    assert passed > 0.9 * seconds
+    assert len(times_ms) >= 0.95 * rate * passed - 1
+    assert beyond(rate, times_ms) <= rate * 0.25 + 2
+
+
+def test_of_two_runs_that_wait_for_permits_one_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(rate_limit=4)
+    desk.subscriber(group, "one")
+    desk.produce(*make.drafts(9))
+    other = replace(desk, deps=stage.process())
+
+    def sleep(seconds: float) -> None:
+        stage.clock.advance(round(seconds * 1000))
+        other.receive(group, 1)
+
+    monkeypatch.setattr(stage.clock, "sleep", sleep)
+    began_ms = stage.clock.now_ms()
+    desk.push()
+    assert stage.clock.now_ms() - began_ms < 1_000, "it has left the permits to the other"
+    fragments = range(FRAGMENTS)
+    dues_ms = [desk.deps.adapters.timers.next_ms(each, consistent=True) for each in fragments]
+    assert 0 < min(due_ms for due_ms in dues_ms if due_ms) - began_ms <= 6_000, "and looks again"

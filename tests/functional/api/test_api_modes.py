@@ -75,3 +75,25 @@ def test_one_topic_serves_all_three_modes_at_once_without_copies(api: Client) ->
     for key in range(4):
         assert [n for n in bodies if n % 4 == key] == sorted(n for n in bodies if n % 4 == key)
     assert topic.accepted == 12
+
+
+def test_a_group_says_what_limits_it_and_who_waits_for_what(api: Client) -> None:
+    topic = api.topic(shards=1, mode="serial")
+    group = topic.group(filter="a")
+    for n in range(6):
+        topic.produce(n, ordering_key="busy" if n % 3 else "quiet", tag="a")
+        topic.produce(n, ordering_key="foreign", tag="b")
+    assert api.get(f"{group.path}/waiting").expect(200)["limited_by"] == []
+    assert len(group.receive()) == 2  # the first of each key; what follows them was looked at
+    waiting = api.get(f"{group.path}/waiting").expect(200)
+    keys = [(each["ordering_key"], each["messages"], each["waits_for"]) for each in waiting["keys"]]
+    assert (waiting["read"], keys) == (4, [("busy", 3, "keys"), ("quiet", 1, "keys")])
+    assert topic.counts()["limited_by"] == ["keys"]
+    api.put(group.path, {"rate_limit": 0.01}).expect(200)
+    assert topic.counts()["limited_by"] == ["keys"], "nothing of the rate is used"
+    topic.produce(7, ordering_key="new", tag="a")
+    assert len(group.receive()) == 1
+    assert api.get(group.path).expect(200)["limited_by"] == ["rate", "keys"]
+    topic.produce(8, ordering_key="newer", tag="a")
+    waiting = api.get(f"{group.path}/waiting").expect(200)
+    assert {each["ordering_key"]: each["waits_for"] for each in waiting["keys"]}["newer"] == "rate"

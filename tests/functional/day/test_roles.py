@@ -51,11 +51,11 @@ SELDOM = {
     ("expire", "dynamodb:DeleteItem", "rounds"),
     # Subscribers of this day are on loopback, where no handshake is needed.
     ("assign", "dynamodb:GetItem", "rates#handshakes#*"),
-    ("assign", "dynamodb:PutItem", "rates#handshakes#*"),
+    ("assign", "dynamodb:UpdateItem", "rates#handshakes#*"),
     ("check", "dynamodb:GetItem", "rates#handshakes#*"),
-    ("check", "dynamodb:PutItem", "rates#handshakes#*"),
+    ("check", "dynamodb:UpdateItem", "rates#handshakes#*"),
     ("deliver", "dynamodb:GetItem", "rates#handshakes#*"),
-    ("deliver", "dynamodb:PutItem", "rates#handshakes#*"),
+    ("deliver", "dynamodb:UpdateItem", "rates#handshakes#*"),
     # A run that time ends keeps its place.
     ("assign", "dynamodb:PutItem", "rounds"),
     # Who appends to a shard that was quiet for a day asks the cursors where it ends.
@@ -66,13 +66,11 @@ SELDOM = {
     ("check", "dynamodb:BatchWriteItem", "keys"),
     # A destination has a rate limit; the schedule finds what is to be told; a state begins or ends that is told.
     ("mover", "dynamodb:GetItem", "rates"),
-    ("mover", "dynamodb:PutItem", "rates"),
+    ("mover", "dynamodb:UpdateItem", "rates"),
     ("expire", "dynamodb:PutItem", "timers"),
     # A schedule waits for a message that was claimed; a schedule that had stopped is stored anew.
     ("mover", "dynamodb:Query", "records"),
     (names.API, "dynamodb:DeleteItem", "rounds"),
-    # A run of the mover has spent enough of a topic's budget to note it.
-    ("mover", "dynamodb:UpdateItem", "rates#spent#*"),
     ("expire", "sqs:SendMessage", "wakes"),
     ("sweep", "dynamodb:GetItem", "control#events"),
     ("sweep", "dynamodb:PutItem", "timers"),

@@ -187,6 +187,7 @@ def _look_at_groups(visitor: Recorder) -> None:
     for path in (
         MAILER,
         f"{MAILER}/rates",
+        f"{MAILER}/waiting",
         f"{MAILER}/assignment",
         f"{MAILER}/consumers",
         f"{MAILER}/consumers/worker-1",

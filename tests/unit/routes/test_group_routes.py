@@ -26,7 +26,7 @@ def test_who_is_called_hears_that_its_group_was_sought_back_or_divided_anew(
     inbox.asked.clear()
     topic.api.post(f"{group.path}/seek", {"to": "earliest"}).expect(200)
     assert "deliver" in [function for function, _ in inbox.asked]
-    for setting in ({"max_in_flight": 7}, {"batch_size": 7}):
+    for setting in ({"max_in_flight": 7}, {"batch_size": 7}, {"rate_limit": 7}):
         clock.advance(60_000)
         inbox.asked.clear()
         topic.api.put(group.path, setting).expect(200)

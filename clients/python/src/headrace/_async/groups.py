@@ -8,7 +8,7 @@ from typing import Any
 
 from ..calls import given, path
 from ..durations import rfc3339
-from ..models import Assignment, Attempts, Consumer, Group, GroupRatesOverTime, Purged, Tested
+from ..models import Assignment, Attempts, Consumer, Group, GroupRatesOverTime, GroupWaiting, Purged, Tested
 from ..models.settings import GroupFields, Unpack
 from .caller import AsyncCaller, group_path
 from .pager import AsyncPager
@@ -38,6 +38,10 @@ class AsyncGroups(AsyncCaller):
         return await self._ask(
             GroupRatesOverTime, "GET", path("topics", topic, "groups", group, "rates"), window=window
         )
+
+    async def get_group_waiting(self, topic: str, group: str) -> GroupWaiting:
+        """Who waits for what: of the first 1,000 messages or so that no consumer has, by ordering key."""
+        return await self._ask(GroupWaiting, "GET", group_path(topic, group, "waiting"))
 
     async def delete_group(self, topic: str, group: str) -> None:
         """Delete a group with its consumers and positions. Takes some three seconds."""

@@ -22,7 +22,7 @@ from .session import Session, session
 app = typer.Typer(
     cls=Noun,
     name="groups",
-    help="Groups: list, show, create, set, pause, resume, retry, seek, purge, delete, rotate-secret.",
+    help="Groups: list, show, waiting, create, set, pause, resume, retry, seek, purge, delete, rotate-secret.",
 )
 Filter = Annotated[str | None, typer.Option(help="Tags, as in 'paid || refunded'; '*' for all.")]
 OnDead = Annotated[
@@ -76,6 +76,21 @@ def show(context: typer.Context, topic: Topic, group: Group) -> None:
     consumers = [(c.consumer, c.kind, c.state, c.rank, c.shards) for c in s.hr.list_consumers(topic, group)]
     if consumers:
         s.output.out.print(table_of(("CONSUMER", "KIND", "STATE", "RANK", "SHARDS"), consumers))
+
+
+@app.command(epilog="Example: headrace groups waiting orders mailer")
+def waiting(context: typer.Context, topic: Topic, group: Group) -> None:
+    """Show who waits for what: the ordering keys with most messages next in line, and what limits the group."""
+    s = session(context)
+    answer = s.hr.get_group_waiting(topic, group)
+    if s.output.as_json:
+        s.output.document(answer)
+        return
+    s.output.say(f"Limited by: {', '.join(answer.limited_by) or 'nothing'}. Messages read: {answer.read}.")
+    rows = [
+        (w.ordering_key or "none", w.messages, w.oldest_at, w.waits_for or "a claim") for w in answer.keys
+    ]
+    s.output.out.print(table_of(("KEY", "MESSAGES", "SINCE", "WAITS FOR"), rows))
 
 
 @app.command(epilog="Example: headrace groups create orders mailer --from earliest")

@@ -16,6 +16,7 @@ from .settling import refusals
 
 _WHY = {
     "paused": "Nothing: the group is paused.",
+    "rate_limited": "Nothing yet: the group had as many as its rate_limit allows. Wait, or raise it.",
     "not_owner": "Nothing for this consumer: other consumers have the shards, or their part of the messages.",
     "cursor_full": "Nothing more: too many leases are open. Settle some messages first.",
     "keys_wait": "Nothing yet: messages wait for earlier ones of their keys.",

@@ -68,6 +68,7 @@ from .topics import (
     GroupRates,
     GroupRatesOverTime,
     GroupStats,
+    GroupWaiting,
     Lease,
     PastGroup,
     RatePoint,
@@ -78,6 +79,7 @@ from .topics import (
     Tested,
     Topic,
     TopicStats,
+    Waiters,
 )
 
 __all__ = [
@@ -113,6 +115,7 @@ __all__ = [
     "GroupRates",
     "GroupRatesOverTime",
     "GroupStats",
+    "GroupWaiting",
     "Health",
     "Ladder",
     "Lease",
@@ -153,5 +156,6 @@ __all__ = [
     "TopicStats",
     "Trace",
     "Transaction",
+    "Waiters",
     "plain",
 ]

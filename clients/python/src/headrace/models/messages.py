@@ -74,8 +74,9 @@ class Message(Content, frozen=True, kw_only=True, rename={"raw_body": "body"}):
 
 
 class Received(list[Message]):
-    """The messages of one receive. `because` says why there is none: `paused`, `not_owner`, `cursor_full`, `keys_wait`,
-    `in_flight` or `empty`. `acked` has the result of each message that the receive acknowledged."""
+    """The messages of one receive. `because` says why there is none: `paused`, `rate_limited`, `not_owner`,
+    `cursor_full`, `keys_wait`, `in_flight` or `empty`. `acked` has the result of each message that the receive
+    acknowledged."""
 
     def __init__(
         self, messages: Iterable[Message] = (), because: str | None = None, acked: Iterable[Settled] = ()

@@ -159,6 +159,7 @@ class GroupSettings(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
     lease_seconds: int | None = None
     batch_size: int
     max_in_flight: int
+    rate_limit: float | None = None
     offline: str
     assignment: str
     payload: str
@@ -186,6 +187,9 @@ class GroupFields(TypedDict, total=False):
     """The most messages in one request (with `payload` "batch") or in one event of a function."""
     max_in_flight: int
     """The most messages in delivery at once to push consumers."""
+    rate_limit: float | None
+    """How many messages a second its consumers get, over all shards and processes, retries included; further ones
+    wait. 0.5 is one every two seconds."""
     offline: Literal["keep", "skip"]
     """In a broadcast, what a consumer gets when it comes back: "keep", all messages that came meanwhile; "skip",
     only new ones. Who still works on a message, under its lease, or settles one, was not away."""

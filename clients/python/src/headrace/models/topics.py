@@ -28,6 +28,7 @@ class GroupCounts(Model, frozen=True, kw_only=True):
     dead: int
     consumed: int
     oldest_age_seconds: float | None = None
+    limited_by: list[str] = []
     states: States = States()
 
 
@@ -177,10 +178,28 @@ class Group(GroupSettings, frozen=True, kw_only=True):
     dead: int | None = None
     consumed: int | None = None
     oldest_age_seconds: float | None = None
+    limited_by: list[str] = []
     states: States | None = None
     stopped_consumers: list[StoppedConsumer] = []
     shards: list[Shard] = []
     callback_secrets: dict[str, str] = {}
+
+
+class Waiters(Model, frozen=True, kw_only=True):
+    """Messages of one ordering key (None: of none) that no consumer has yet, and for what they wait."""
+
+    messages: int
+    oldest_at: datetime
+    ordering_key: str | None = None
+    waits_for: str | None = None
+
+
+class GroupWaiting(Model, frozen=True, kw_only=True):
+    """What limits a group, and of the messages next in line that were read the keys that most have."""
+
+    read: int
+    limited_by: list[str] = []
+    keys: list[Waiters] = []
 
 
 class Consumer(Model, frozen=True, kw_only=True):
