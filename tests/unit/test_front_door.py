@@ -39,7 +39,7 @@ def asked(deps: Deps, authorization: str) -> Any:
 
 def test_the_gateway_is_told_all_that_a_token_may(deps: Deps) -> None:
     token, text = deps.tokens.create(
-        "ci", ("produce", "consume"), ("a*", "b"), 2, groups=("mail.*", "x"), rate_limit=7
+        "ci", ("produce", "consume"), ("a*", "b"), 2, groups=("mail.*", "x"), rate_limit=7, most_urgent=1
     )
     for authorization in (f"Bearer {text}", f" bearer  {text} "):
         answer = asked(deps, authorization)
@@ -51,6 +51,7 @@ def test_the_gateway_is_told_all_that_a_token_may(deps: Deps) -> None:
             "jobs": "*",
             "name": "ci",
             "rate_limit": "7",
+            "most_urgent": "1",
             "expires_ms": str(START_MS + 2 * DAY_MS),
         }
     _, text = deps.tokens.create("all", ("admin",))
