@@ -26,8 +26,8 @@ _UNITS = "What the call consumed of DynamoDB: write units, read units."
 _HEADERS = {"headers": {"Headrace-Units": {"$ref": "#/components/headers/Units"}}}
 _TEXTS = (
     *("at", "confirm", "consumer", "dedup_id", "error", "group", "key", "page_token", "prefix", "reason"),
-    *("state", "status", "tag", "token", "topic", "window"),
-    *("headrace-dedup-id", "headrace-key", "headrace-ordering-key", "headrace-tag"),
+    *("state", "status", "tag", "tenant", "token", "topic", "window"),
+    *("headrace-dedup-id", "headrace-key", "headrace-ordering-key", "headrace-tag", "headrace-tenant"),
 )
 _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(_TEXTS, _TEXT),

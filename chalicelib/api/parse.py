@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..domain import ladder, strict_json
 from ..domain import limits as lim
-from ..domain.errors import HeadraceError, Refused, TooLarge
+from ..domain.errors import Forbidden, HeadraceError, Refused, TooLarge
 from ..domain.message import (
     JSON,
     TRACEPARENT,
@@ -27,7 +27,7 @@ from ..domain.times import DAY_SECONDS
 from ..domain.topic import EARLIEST, LATEST, Where
 from . import fields, settings
 from .calls import Context
-from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Tag, Time, taken
+from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Tag, Tenant, Time, taken
 from .http import invalid, trace_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,6 +43,7 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     content_type: MediaType | None = None
     keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
     tag: Tag | None = None
+    tenant: Tenant | None = None
     ordering_key: Key | None = None
     shard: Annotated[int, Meta(ge=0)] | None = None
     headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
@@ -100,7 +101,7 @@ def draft(
     `now_ms`. `attributes` names the headers that hold CloudEvent attributes.
     """
     try:
-        made = draft_of(message, now_ms or context.now_ms, raw, attributes)
+        made = of_tenant(context, draft_of(message, now_ms or context.now_ms, raw, attributes))
     except HeadraceError as error:
         raise (item_error(error, path) if path else error) from None
     parent = trace_of(context.headers)
@@ -133,9 +134,20 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         # Of what was given a time, be it over by now: its delay begins here.
         accepted_ms=now_ms if due_ms > now_ms or message.deliver_at is not None else None,
         **(retry_of(message.retry) if message.retry else {}),
-        **taken(message, "tag", "ordering_key", "shard", "headers", "dedup_id", "dedup_until"),
+        **taken(message, "tag", "tenant", "ordering_key", "shard", "headers", "dedup_id", "dedup_until"),
         sent_ms=time_ms(message.sent_at, "sent_at") if message.sent_at is not None else None,
     )
+
+
+def of_tenant(context: Context, draft: Draft) -> Draft:
+    """The draft, with the tenant of the caller's token if that has one. Raises Forbidden for another tenant."""
+    own = context.caller.tenant if context.caller else None
+    if own is None or draft.tenant == own:
+        return draft
+    if draft.tenant is not None:
+        words = f"Your token sends for the tenant {own!r} only: leave `tenant` out."
+        raise Forbidden("TENANT_FORBIDDEN", words)
+    return replace(draft, tenant=own)
 
 
 def check_headers(

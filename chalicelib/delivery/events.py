@@ -109,7 +109,8 @@ def _extensions(attempt: Attempt) -> dict[str, str]:
     location = {"shard": str(message.shard), "offset": str(message.offset), "attempt": str(attempt.number)}
     if firing := message.draft.firing:
         location |= {"schedule": firing.schedule, "scheduled": rfc3339(firing.at_ms)}
-    return location | ({"tag": message.draft.tag} if message.draft.tag else {})
+    own = {"tag": message.draft.tag, "tenant": message.draft.tenant}
+    return location | {name: value for name, value in own.items() if value}
 
 
 def _headers(push_batch: PushBatch, attempt: Attempt) -> dict[str, str]:

@@ -47,6 +47,7 @@ def _message(attempt: Attempt) -> dict[str, Any]:
         "content_type": draft.content_type,
         "keys": draft.keys,
         "tag": draft.tag,
+        "tenant": draft.tenant,
         "ordering_key": draft.ordering_key,
         "headers": draft.headers,
         "accepted_at": rfc3339(message.first_accepted_ms),

@@ -124,6 +124,7 @@ def _about(topic: Topic, group: Group, record: Record, include_body: bool = Fals
         "message_id": message.id,
         "keys": draft.keys,
         "tag": draft.tag,
+        "tenant": draft.tenant,
         "outcome": record.status,
         "reason": record.reason,
         "attempts": record.attempts,
@@ -132,13 +133,13 @@ def _about(topic: Topic, group: Group, record: Record, include_body: bool = Fals
         "ended_at": rfc3339(record.at_ms),
     }
     headers = {ABOUT_HEADER: f"{topic.name}/{group.name}"}
+    own: dict[str, Any] = {"ordering_key": draft.ordering_key, "tenant": draft.tenant, "headers": headers}
     if not (include_body and draft.body):
-        return Draft(msgspec.json.encode(told), ordering_key=draft.ordering_key, headers=headers)
+        return Draft(msgspec.json.encode(told), **own)
     hidden = [f"/body{pointer}" for pointer in redact.pointers(topic, message)]
     return Draft(
         msgspec.json.encode(told | body_fields(draft)),
-        ordering_key=draft.ordering_key,
-        headers=headers,
+        **own,
         redact=(*hidden, "/body_base64") if hidden else (),
     )
 

@@ -271,6 +271,7 @@ class Token:
     rate_limit: int | None = None
     version: int = 0
     jobs: tuple[str, ...] = ("*",)
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +286,12 @@ class Caller:
     name: str = ""
     rate_limit: int | None = None
     jobs: tuple[str, ...] = ("*",)
+    tenant: str | None = None  # all that it sends is for this one
 
     @classmethod
     def with_token(cls, token: Token) -> Self:
         """The caller with this token."""
-        same = ("topics", "groups", "expires_ms", "name", "rate_limit", "jobs")
+        same = ("topics", "groups", "expires_ms", "name", "rate_limit", "jobs", "tenant")
         return cls(token.id, frozenset(token.scopes), **{name: getattr(token, name) for name in same})
 
     @classmethod
@@ -336,6 +338,8 @@ class Caller:
         for word in ("topics", "groups", "jobs"):
             if not all(_matches_any(pattern, getattr(self, word)) for pattern in getattr(token, word)):
                 return word
+        if self.tenant not in (None, token.tenant):
+            return "tenant"
         if self.expires_ms is not None and (token.expires_ms is None or token.expires_ms > self.expires_ms):
             return "time"
         return None

@@ -84,6 +84,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     sent_ms: int | None = _as("v")
     job: str | None = _as("jb")
     redact: tuple[str, ...] = _as("rp", ())
+    tenant: str | None = _as("tn")
 
 
 _SAME = Wire.__struct_fields__[6:]

@@ -32,6 +32,7 @@ class Content(Body):
     tag: str | None
     ordering_key: str | None
     job: NotRequired[str]
+    tenant: NotRequired[str]
     headers: Mapping[str, str]
     accepted_at: Time
     sent_at: NotRequired[Time]
@@ -166,7 +167,7 @@ def base_content(message: Message) -> Content:
         **taken(draft, "content_type", "keys", "tag", "ordering_key", "headers"),
         "accepted_at": at(message.first_accepted_ms),
     }
-    more = taken(draft, "job", "sent_at", "expires_at", "changed_at") | {
+    more = taken(draft, "job", "tenant", "sent_at", "expires_at", "changed_at") | {
         "deliver_at": at_or_none(draft.due_ms)
     }
     if draft.firing:

@@ -12,7 +12,7 @@ from ...domain.replay import Replay, ReplayState
 from ...domain.topic import Caller
 from .. import lists, parse
 from ..calls import ADMIN, PAGED, TOPIC, Context, Response, call
-from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, shown, taken
+from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Tenant, Time, shown, taken
 from ..http import check_every_group, check_group, convert, invalid
 from ..lists import Page, page
 from .produce import BatchBody, BatchView, batch_view, produced_view
@@ -54,6 +54,7 @@ class ArchivedBody(Struct, forbid_unknown_fields=True):
     content_type: MediaType
     keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
     tag: Tag | None = None
+    tenant: Tenant | None = None
     ordering_key: Key | None = None
     headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
 
@@ -114,6 +115,10 @@ def check_reach(caller: Caller | None, source: str, into: str, group: str | None
     """Raises Forbidden where the caller may not replay one topic into another, for this group (None: for all)."""
     if caller and not (caller.may_use(source) and caller.may_use(into)):
         raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+    if caller and caller.tenant is not None:
+        raise Forbidden(
+            "TENANT_FORBIDDEN", "Your token sends for one tenant; a replay sends for all of them."
+        )
     if group is None:
         check_every_group(caller)
     check_group(caller, group)
@@ -124,7 +129,12 @@ def _forbidden(context: Context, replay: Replay) -> bool:
     if caller is None:
         return False
     may_use_group = "*" in caller.groups if replay.group is None else caller.may_use_group(replay.group)
-    return not (may_use_group and caller.may_use(replay.source) and caller.may_use(replay.into))
+    return not (
+        caller.tenant is None
+        and may_use_group
+        and caller.may_use(replay.source)
+        and caller.may_use(replay.into)
+    )
 
 
 @call("GET", f"{TOPIC}/replays", scopes=ADMIN, query=PAGED)
@@ -222,7 +232,7 @@ def archived(message: ArchivedBody) -> "Archived":
 
     body = parse.decoded_base64(message.body_base64)
     is_json = message.content_type == JSON and _is_compact_json(body)
-    fields = taken(message, "content_type", "tag", "ordering_key", "headers")
+    fields = taken(message, "content_type", "tag", "tenant", "ordering_key", "headers")
     draft = Draft(body, is_json, keys=tuple(message.keys), **fields)
     return Archived(message.id, message.shard, draft)
 

@@ -9,7 +9,18 @@ from ...domain.errors import NotFound
 from ...domain.topic import Token
 from .. import lists
 from ..calls import ADMIN, PAGED, Context, Reach, Response, call
-from ..fields import JOB_PATTERN, TEXT, RotateBody, Time, TopicPattern, at_or_none, one_of, shown, taken
+from ..fields import (
+    JOB_PATTERN,
+    TEXT,
+    RotateBody,
+    Tenant,
+    Time,
+    TopicPattern,
+    at_or_none,
+    one_of,
+    shown,
+    taken,
+)
 from ..http import invalid
 from ..lists import Page, page
 
@@ -29,11 +40,12 @@ class TokenBody(Struct, forbid_unknown_fields=True):
     )
     expires_in_days: Annotated[int, Meta(ge=1, le=lim.MAX_TOKEN_DAYS)] | None = None
     rate_limit: Annotated[int, Meta(ge=1, le=lim.MAX_RATE_LIMIT)] | None = None
+    tenant: Tenant | None = None
 
 
 class TokenView(TypedDict):
-    """A token without its text: its scopes, its topics, groups and jobs, its expiry (null: none), and its limit of
-    calls a second (null: the deployment's). Its last use is known to the hour."""
+    """A token without its text: its scopes, its topics, groups and jobs, its expiry (null: none), its limit of calls a
+    second (null: the deployment's), and the tenant that it sends for (null: any). Its last use is known to the hour."""
 
     id: str
     name: str
@@ -44,6 +56,7 @@ class TokenView(TypedDict):
     created_at: Time
     expires_at: Time | None
     rate_limit: int | None
+    tenant: str | None
     last_used_at: Time | None
 
 
@@ -67,7 +80,7 @@ def create_token(context: Context) -> Response[CreatedToken]:
     body = context.body
     scopes = tuple(dict.fromkeys(body.scopes))
     limits: dict[str, Any] = {kind: tuple(getattr(body, kind)) for kind in ("topics", "groups", "jobs")}
-    limits |= taken(body, "expires_in_days", "rate_limit")
+    limits |= taken(body, "expires_in_days", "rate_limit", "tenant")
     token, text = context.deps.tokens.create(body.name, scopes, **limits, maker=context.caller)
     return Response({**token_view(token), "token": text}, 201)
 

@@ -121,7 +121,8 @@ def _has_same_place(topic: Topic, timer: Timer, draft: Draft) -> bool:
     """Would the draft come to the same shard, and in the same order, as the message of the timer?"""
     shard, old = log_shard_of(topic, draft), timer.draft
     goes_to = ANY if shard is None else shard
-    return old is not None and (goes_to, draft.ordering_key) == (timer.shard.shard, old.ordering_key)
+    place = goes_to, draft.ordering_key, draft.tenant
+    return old is not None and place == (timer.shard.shard, old.ordering_key, old.tenant)
 
 
 def _result(timer: Timer) -> ProduceResult:

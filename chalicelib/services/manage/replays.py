@@ -146,7 +146,7 @@ def _replayed_draft(replay: Replay, topic: Topic, message: Archived, hidden: tup
     return replace(
         draft,
         headers={**draft.headers, REPLAY_HEADER: replay.id, REPLAY_OF_HEADER: message.id},
-        shard=message.shard % topic.shards if draft.ordering_key is None else None,
+        shard=message.shard % topic.shards if draft.ordering_key is draft.tenant is None else None,
         dedup_id=f"{replay.id}-{message.id}",
         target_group_uid=replay.group_uid,
         redact=hidden,

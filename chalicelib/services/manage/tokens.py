@@ -62,6 +62,7 @@ class Tokens:
         groups: tuple[str, ...] = ("*",),
         rate_limit: int | None = None,
         jobs: tuple[str, ...] = ("*",),
+        tenant: str | None = None,
         maker: Caller | None = None,
     ) -> tuple[Token, str]:
         """A new token, and its text, which is not stored. Raises Forbidden if it would be allowed more than its
@@ -81,6 +82,7 @@ class Tokens:
             groups=groups,
             rate_limit=rate_limit,
             jobs=jobs,
+            tenant=maker.tenant if maker and tenant is None else tenant,
         )
         _check_maker(maker, token)
         self._control.put_token(token, None)
@@ -235,6 +237,10 @@ def _check_maker(maker: Caller | None, token: Token) -> None:
     excess = maker.excess(token) if maker else None
     if excess == "time":
         raise Forbidden("TOO_MUCH", "Your token ends before this one would: give fewer expires_in_days.")
+    if maker and excess == "tenant":
+        raise Forbidden(
+            "TENANT_FORBIDDEN", f"Your token, and those that it makes, are for the tenant {maker.tenant!r}."
+        )
     if excess:
         raise Forbidden("TOO_MUCH", f"Your token has not all the {excess} of this one.")
 

@@ -29,6 +29,7 @@ GIVEN: dict[str, Any] = {
     "content_type": "application/json",
     "keys": ("order-1", "customer-2"),
     "tag": "paid",
+    "tenant": "Müller & Co.",
     "ordering_key": "account-3",
     "headers": {"Traceparent": "00-1-2-01", "x-shop": "Zürich"},
     "expires_ms": START_MS + 3 * DAY_MS,
