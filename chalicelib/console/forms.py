@@ -244,7 +244,7 @@ def _seek(name: str, fields: Fields) -> Action:
 
 def _produce(name: str, fields: Fields) -> Action:
     body: dict[str, Any] = {"body": _json(fields, "body")}
-    body |= _given_texts(fields, "tag", "ordering_key", "dedup_id", "dedup_until", "deliver_at")
+    body |= _given_texts(fields, "tag", "tenant", "ordering_key", "dedup_id", "dedup_until", "deliver_at")
     body |= _numbers(fields, "delay_seconds", "expires_in_seconds", "shard")
     if keys := [key.strip() for key in fields.get("keys", "").split(",") if key.strip()]:
         body["keys"] = keys
@@ -321,10 +321,10 @@ def _put_schedule(name: str, fields: Fields) -> Action:
 
 def _create_token(name: str, fields: Fields) -> Action:
     scopes = [scope for scope in ("produce", "consume", "admin") if fields.get(f"scope_{scope}")]
-    numbers = _numbers(fields, "expires_in_days", "rate_limit")
+    own = _numbers(fields, "expires_in_days", "rate_limit") | _given_texts(fields, "tenant")
     kinds = ("topics", "groups", "jobs")
     limits = {kind: patterns for kind in kinds if (patterns := _words(fields, kind))}
-    return Action(name, body={"name": fields.get("name", ""), "scopes": scopes} | limits | numbers)
+    return Action(name, body={"name": fields.get("name", ""), "scopes": scopes} | limits | own)
 
 
 def _put_consumer(name: str, fields: Fields) -> Action:

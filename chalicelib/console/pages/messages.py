@@ -28,7 +28,7 @@ _STATUSES = ("NEW", "RUNNING", "RETRYING", "DEAD", "SUCCESS", "CANCELLED")
 _MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
 _NEWEST = 30
 _PER_SHARD = 10
-FIELDS = ("status", "group", "tag", "key", "text", "shard", "from", "to")
+FIELDS = ("status", "group", "tag", "tenant", "key", "text", "shard", "from", "to")
 """The fields of the form. They are in the page's URL, and in the link to older messages."""
 _LINES = 20
 _LOCATED = ("RUNNING", "RETRYING", "DEAD")  # of these a survey knows shard and offset
