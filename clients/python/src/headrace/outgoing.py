@@ -27,15 +27,16 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 class Outgoing:
     """What is sent: a `body` (anything that has a JSON form, or bytes) and how it shall travel.
 
-    `key` and `keys` are what the message is found by; `ordering_key` keeps those that share it in order; `delay` and
-    `deliver_at` let it wait; `expires_in` lets it end; `dedup_id` makes the same message sent again the same message,
-    within the topic's window, or (`dedup_until="done"`) until every group has ended it.
+    `key` and `keys` are what the message is found by; `tenant` is whom it is for; `ordering_key` keeps those that share
+    it in order; `delay` and `deliver_at` let it wait; `expires_in` lets it end; `dedup_id` makes the same message sent
+    again the same message, within the topic's window, or (`dedup_until="done"`) until every group has ended it.
     """
 
     body: Any
     key: str | None = None
     keys: Sequence[str] = ()
     tag: str | None = None
+    tenant: str | None = None
     ordering_key: str | None = None
     shard: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Outgoing:
             content_type=self.content_type,
             keys=keys or None,
             tag=self.tag,
+            tenant=self.tenant,
             ordering_key=self.ordering_key,
             shard=self.shard,
             headers=dict(self.headers) or None,
@@ -99,6 +101,7 @@ class MessageFields(TypedDict, total=False):
     key: str | None
     keys: Sequence[str]
     tag: str | None
+    tenant: str | None
     ordering_key: str | None
     shard: int | None
     headers: Mapping[str, str]

@@ -114,11 +114,12 @@ class AsyncTopics(AsyncCaller):
         jobs: list[str] | None = None,
         expires_in_days: int | None = None,
         rate_limit: int | None = None,
+        tenant: str | None = None,
     ) -> Token:
         """Make a token; its text is shown this once. `rate_limit`: calls a second. Not repeated after a lost answer:
         look into the list."""
         body = given(name=name, scopes=scopes, topics=topics, groups=groups, jobs=jobs)
-        body |= given(expires_in_days=expires_in_days, rate_limit=rate_limit)
+        body |= given(expires_in_days=expires_in_days, rate_limit=rate_limit, tenant=tenant)
         return await self._ask(Token, "POST", path("tokens"), body, repeatable=False)
 
     def list_tokens(self, *, limit: int | None = None) -> AsyncPager[Token]:

@@ -169,6 +169,7 @@ def retry(
     error: many.Error = None,
     key: many.Key = None,
     tag: many.Tag = None,
+    tenant: many.Tenant = None,
     since: many.Since = None,
     until: many.Until = None,
     consumer: Annotated[str | None, typer.Option(help="Of a broadcast: only this one's.")] = None,
@@ -178,7 +179,7 @@ def retry(
 ) -> None:
     """Make the next attempts of waiting deliveries now."""
     s = session(context)
-    which = many.chosen(ids, limit, error=error, key=key, tag=tag, since=since, until=until)
+    which = many.chosen(ids, limit, error=error, key=key, tag=tag, tenant=tenant, since=since, until=until)
     seen = s.hr.preview("retry", topic, group, **which, consumer=consumer)
     do = partial(s.hr.retry_many, topic, group, **which, consumer=consumer)
     many.on_many(s, ("Retry now", "waiting delivery", "retried"), ids, seen, do, preview, yes)

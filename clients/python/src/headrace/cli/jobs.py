@@ -39,11 +39,14 @@ def put(
     delay: Annotated[str | None, typer.Option(help="A delay: 30s, 15m, 2h, 7d.")] = None,
     at: Annotated[str | None, typer.Option(help="When to deliver it: 2030-01-01T00:00:00Z.")] = None,
     tag: Annotated[str | None, typer.Option(help="A tag that groups may filter by.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Whom it is for.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
 ) -> None:
     """Store a message under a name, or replace the one that waits under it: content and time."""
     s, headers = session(context), headers_of(header)
-    sent = s.hr.put_job(topic, job, parsed(body), delay=delay, deliver_at=at, tag=tag, headers=headers)
+    sent = s.hr.put_job(
+        topic, job, parsed(body), delay=delay, deliver_at=at, tag=tag, tenant=tenant, headers=headers
+    )
     s.output.one(sent, [(name, getattr(sent, name)) for name in ("id", "status", "deliver_at")])
 
 

@@ -37,6 +37,7 @@ class Content(Model, frozen=True, kw_only=True, rename={"raw_body": "body"}):
     tag: str | None = None
     ordering_key: str | None = None
     job: str | None = None
+    tenant: str | None = None
     headers: dict[str, str] = {}
     shard: int | None = None
     offset: int | None = None

@@ -75,6 +75,7 @@ class Token(Model, frozen=True, kw_only=True):
     groups: list[str] | None = None
     jobs: list[str] | None = None
     rate_limit: int | None = None
+    tenant: str | None = None
     last_used_at: datetime | None = None
     token: str | None = None
 
