@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .services.consume.lease_settlement import SettleContext
     from .services.consume.receive import Receiver
     from .services.consume.settle import Settler
+    from .services.consume.tenants import RecentTenants
     from .services.core.assignments import Assignments
     from .services.core.attempt_log import AttemptLog
     from .services.core.budgets import Budgets
@@ -202,6 +203,7 @@ class Deps:
     checker: Checker = _service(
         "services.produce.check_back.Checker", look_at=lambda deps: deps.adapters.marks.note_moving
     )
+    recent_tenants: RecentTenants = _service("services.consume.tenants.RecentTenants")
     claimer: Claimer = _service(
         "services.consume.claim.Claimer", is_registered=lambda deps: deps.catalog.is_registered
     )

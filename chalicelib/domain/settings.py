@@ -291,6 +291,13 @@ class GroupSettings:
         label="In flight at most",
         help="the most messages [in delivery at once](flow_control.md#how-much-at-once) to push consumers",
     )
+    tenant_share: int = setting(
+        75,
+        most=100,
+        label="Heavy tenants at most, percent",
+        help="the part of the pull consumers, or of `max_in_flight` in a shard, that "
+        "[heavy tenants](flow_control.md#tenants) may have while others had messages in the last minute",
+    )
     offline: Offline = setting(
         Offline.KEEP,
         label="Who is offline",

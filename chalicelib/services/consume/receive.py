@@ -57,6 +57,8 @@ class Receiver:
 
     def __post_init__(self) -> None:
         self._last_sources: TtlCache[str, int] = TtlCache(self.clock, _LAST_SOURCE_MS)
+        # where the last message had a tenant: which shard comes first next time
+        self._turns: TtlCache[str, int] = TtlCache(self.clock, _LAST_SOURCE_MS)
         self._locks: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
 
     def receive(
@@ -209,7 +211,7 @@ class Receiver:
                     queue.append((shard, limit, losses + 1, was_busy))
                 continue
             if claim.messages and shard is not None:
-                self._last_sources.put(claimant.group.uid + claimant.owner, shard)
+                self._note_source(claimant.group.uid + claimant.owner, shard, claim)
             claimed_messages += claim.messages
             size += sum(each.message.draft.weight for each in claim.messages)
             if claim.is_alone:
@@ -221,7 +223,7 @@ class Receiver:
     def _sources_of(self, claimant: Claimant, shards: Sequence[int], most: int) -> list[_Source]:
         """The shards and the lane in the order to try them."""
         start = self._start(claimant, shards)
-        own = (*shards[start:], *shards[:start])
+        own = self._in_turn(claimant, (*shards[start:], *shards[:start]))
         sources: list[_Source] = [(s, most) for s in (*own, *self._foreign_shards(claimant, own))]
         if self.empty_lanes.get(claimant.key(None)):
             return sources
@@ -254,6 +256,22 @@ class Receiver:
             if claim and not claim.messages and not claim.has_left_off:
                 call.keep(claim.because)
             return claim
+
+    def _note_source(self, who: str, shard: int, claim: Claim) -> None:
+        self._last_sources.put(who, shard)
+        if not claim.has_tenants:
+            self._turns.drop(who)
+        elif self._turns.get(who) is None:
+            self._turns.put(who, shard)
+
+    def _in_turn(self, claimant: Claimant, own: Sequence[int]) -> Sequence[int]:
+        """Where messages have tenants, each receive begins with the next shard: a busy one would hide the others."""
+        who = claimant.group.uid + claimant.owner
+        last = self._turns.get(who)
+        if last is None or not own:
+            return own
+        shard = self._turns.put(who, min(own, key=lambda each: (each <= last, each)))
+        return sorted(own, key=lambda each: each != shard)
 
     def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:
         """Mostly the shard that had messages last time (the others may be empty, and a look costs a read); sometimes a

@@ -66,7 +66,10 @@ def log_shard_of(topic: Topic, draft: Draft) -> int | None:
         return draft.shard
     if topic.shards == 1:  # a batch with and without keys stays one segment, in its order
         return 0
-    return None if draft.ordering_key is None else shard_of(draft.ordering_key, topic.shards_of_keys)
+    name = (
+        draft.tenant or draft.ordering_key
+    )  # all of a tenant goes to one shard, and delays no other's there
+    return None if name is None else shard_of(name, topic.shards_of_keys)
 
 
 def unit_of(topic: Topic, draft: Draft) -> str | None:

@@ -141,6 +141,7 @@ class GroupSettings(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
     lease_seconds: int | None = None
     batch_size: int
     max_in_flight: int
+    tenant_share: int
     offline: str
     assignment: str
     payload: str
@@ -167,6 +168,9 @@ class GroupFields(TypedDict, total=False):
     """The most messages in one request (with `payload` "batch") or in one event of a function."""
     max_in_flight: int
     """The most messages in delivery at once to push consumers."""
+    tenant_share: int
+    """The part of the pull consumers, or of `max_in_flight` in a shard, that heavy tenants may have while others
+    had messages in the last minute."""
     offline: Literal["keep", "skip"]
     """In a broadcast, what a consumer gets when it comes back: "keep", all messages that came meanwhile; "skip",
     only new ones. Who still works on a message, under its lease, or settles one, was not away."""
