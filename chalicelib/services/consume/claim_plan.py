@@ -15,7 +15,7 @@ from ...domain.message import DeadReason, Draft, Message, is_expired
 from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.sharding import unit_of
-from ...domain.spans import HEAVY, Span, coalesce, in_order
+from ...domain.spans import Span, coalesce, in_order
 from ...domain.status import Because, Status
 from ...domain.topic import CursorKey, passes_filter
 from ...modes import Candidate, ClaimVerdict
@@ -131,8 +131,8 @@ class ClaimPlanner:
         selection, granted_count = choice.selection, choice.granted_count
         if granted_count and self._claimant.claimants > 1 and not is_alone:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
-            if self._claimant.seat and any(span.unit == HEAVY for span in selection.granted):
-                part = mine  # some consumers leave these to the others
+            if self._claimant.seat and self._recent_tenants.has_heavy(self._claimant.group.uid):
+                part = mine  # what the others would get might wait for slow messages
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
         is_idle = has_tenants and not (selection.granted or selection.settled or self._policy.reads_units)
         if is_idle and len(ahead) < _LOOKAHEAD:

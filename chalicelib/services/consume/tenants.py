@@ -22,6 +22,11 @@ class RecentTenants:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: TtlCache[str, dict[str | None, int]] = TtlCache(clock, _RECENT_MS)
+        self._heavy: TtlCache[str, bool] = TtlCache(clock, _RECENT_MS)
+
+    def has_heavy(self, group_uid: str) -> bool:
+        """Was one of them heavy, beside others? Some consumers are then busy with its messages, or leave them out."""
+        return bool(self._heavy.get(group_uid))
 
     def in_turn(
         self,
@@ -45,7 +50,9 @@ class RecentTenants:
             is_most = count >= _BACKLOG and 2 * count > counts.total()
             if is_most and (has_more or self._has_others(group_uid, tenant)):
                 heavy.add(tenant)
-        if not any(self._has_others(group_uid, tenant) for tenant in heavy):
+        if any(self._has_others(group_uid, tenant) for tenant in heavy):
+            self._heavy.put(group_uid, True)
+        else:
             heavy_room = len(candidates)
         turned: list[Candidate] = []
         for each in candidates:
