@@ -72,8 +72,7 @@ class World:
         settle = unit == GONE or attempt > MOST_ATTEMPTS
         shown_unit = unit if self.policy.reads_units else ""
         verdict = ClaimVerdict.SETTLE if settle else ClaimVerdict.DELIVER
-        # Units a and b are heavy tenants'; b has its share of the consumers now and then.
-        turn = {"a": Turn.LAST, "b": Turn(1 + self.rounds % 2)}.get(unit, Turn.FIRST)
+        turn = Turn.LAST if unit in ("a", "b") else Turn.FIRST  # those are heavy tenants'
         return Candidate(offset, count, attempt, shown_unit, verdict, turn=turn)
 
     def _fresh(self, at: int) -> Iterator[Candidate]:
