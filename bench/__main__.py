@@ -20,6 +20,7 @@ MEASURES = {
     "writers": "32 producing processes on 4 shards and on one",
     "timers": "delayed messages beside many that wait; an idle stage",
     "consumers": "8 consuming processes of one group",
+    "tenants": "how one tenant's backlog delays the others, in virtual time",
     "cursors": "the largest cursor item, beside many leases and in simulated worlds",
     "over_http": "messages a second through the local HTTP server",
     "engines": "the local service on the embedded engine, beside DynamoDB Local",

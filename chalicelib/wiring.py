@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .services.consume.lease_settlement import SettleContext
     from .services.consume.receive import Receiver
     from .services.consume.settle import Settler
+    from .services.consume.tenants import RecentTenants
     from .services.core.assignments import Assignments
     from .services.core.attempt_log import AttemptLog
     from .services.core.budgets import Budgets
@@ -189,6 +190,7 @@ class Deps:
     delayed: Delayed = _service("services.produce.delayed.Delayed")
     transactor: Transactor = _service("services.produce.transactions.Transactor")
     checker: Checker = _service("services.produce.check_back.Checker")
+    recent_tenants: RecentTenants = _service("services.consume.tenants.RecentTenants")
     claimer: Claimer = _service("services.consume.claim.Claimer", is_registered="catalog.is_registered")
     empty_lanes: TtlCache[CursorKey, Because] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _EMPTY_LANE_MS

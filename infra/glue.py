@@ -82,7 +82,7 @@ _JOBS = (
 _TABLES = {
     "messages": "topic string, topic_uid string, shard int, offset bigint, id string, accepted_at timestamp, "
     "tag string, keys array<string>, ordering_key string, headers map<string,string>, content_type string, "
-    "body binary",
+    "body binary, tenant string",
     "deliveries": "topic string, topic_uid string, group string, group_uid string, shard int, offset bigint, "
     "id string, attempt int, consumer string, started_at timestamp, duration_ms bigint, outcome string, detail string",
 }

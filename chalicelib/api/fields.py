@@ -23,6 +23,7 @@ HOST = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z"  # in lower case, without a port
 Host = Annotated[str, Meta(max_length=253, pattern=HOST)]
 TAG = r"^[^|\s\x00-\x1f\x7f-\x9f]+\Z"
 Tag = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TAG_CHARS, pattern=TAG)]
+Tenant = Annotated[str, Meta(min_length=1, max_length=lim.MAX_TENANT_CHARS, pattern=TEXT)]
 HEADER_NAME = rf"^[A-Za-z0-9!#$%&'*+.^_`~-]{{1,{lim.MAX_HEADER_NAME_CHARS}}}\Z"
 HeaderName = Annotated[str, Meta(pattern=HEADER_NAME)]
 HEADER_VALUE = r"^[^\x00-\x08\x0a-\x1f\x7f-\x9f]*\Z"

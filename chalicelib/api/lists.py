@@ -13,7 +13,7 @@ from ..domain.record import FailureFilter
 from ..domain.topic import Topic
 from . import parse
 from .calls import Context
-from .fields import Key, Tag, Time
+from .fields import Key, Tag, Tenant, Time
 from .http import invalid
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class DeadFilter(Struct, forbid_unknown_fields=True, omit_defaults=True):
     since: Time | None = None
     until: Time | None = None
     error: Annotated[str, Meta(min_length=1, max_length=MAX_REASON_CHARS)] | None = None
+    tenant: Tenant | None = None
 
 
 class Page(TypedDict, Generic[T]):
@@ -173,7 +174,13 @@ def of_query(query: Mapping[str, str]) -> "Filters":
     from ..services.inspect.lookup import Filters
 
     times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
-    return Filters(tag=query.get("tag"), shard=shard(query), from_ms=times.get("from"), to_ms=times.get("to"))
+    return Filters(
+        tag=query.get("tag"),
+        tenant=query.get("tenant"),
+        shard=shard(query),
+        from_ms=times.get("from"),
+        to_ms=times.get("to"),
+    )
 
 
 def letter_filter(fields: Mapping[str, str], at: str = "") -> FailureFilter:

@@ -37,8 +37,8 @@ _TEXTS = (
         "prefix",
         "reason",
     ),
-    *("state", "status", "tag", "token", "topic", "window"),
-    *("headrace-dedup-id", "headrace-key", "headrace-ordering-key", "headrace-tag"),
+    *("state", "status", "tag", "tenant", "token", "topic", "window"),
+    *("headrace-dedup-id", "headrace-key", "headrace-ordering-key", "headrace-tag", "headrace-tenant"),
 )
 # What a parameter of a query or header holds: of every one that a call takes.
 _PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {

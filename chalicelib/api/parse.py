@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..domain import ladder, strict_json
 from ..domain import limits as lim
-from ..domain.errors import HeadraceError, Refused, TooLarge
+from ..domain.errors import Forbidden, HeadraceError, Refused, TooLarge
 from ..domain.message import (
     TRACEPARENT,
     Draft,
@@ -27,7 +27,19 @@ from ..domain.times import DAY_SECONDS
 from ..domain.topic import EARLIEST, LATEST, Where
 from . import fields, settings
 from .calls import JSON, Context
-from .fields import TEXT, HeaderName, HeaderValue, Key, MediaType, MessageDelay, Priority, Tag, Time, taken
+from .fields import (
+    TEXT,
+    HeaderName,
+    HeaderValue,
+    Key,
+    MediaType,
+    MessageDelay,
+    Priority,
+    Tag,
+    Tenant,
+    Time,
+    taken,
+)
 from .http import check_priority, invalid, trace_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,6 +55,7 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     content_type: MediaType | None = None
     keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
     tag: Tag | None = None
+    tenant: Tenant | None = None
     ordering_key: Key | None = None
     shard: Annotated[int, Meta(ge=0)] | None = None
     priority: Priority | None = None
@@ -103,7 +116,7 @@ def draft(
     """
     check_priority(context.caller, message.priority)
     try:
-        made = draft_of(message, now_ms or context.now_ms, raw, attributes)
+        made = of_tenant(context, draft_of(message, now_ms or context.now_ms, raw, attributes))
     except HeadraceError as error:
         raise (item_error(error, path) if path else error) from None
     parent = trace_of(context.headers)
@@ -138,10 +151,31 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         # Of what was given a time, be it over by now: its delay begins here.
         accepted_ms=now_ms if due_ms > now_ms or message.deliver_at is not None else None,
         **(retry_of(message.retry) if message.retry else {}),
-        **taken(message, "tag", "ordering_key", "shard", "priority", "headers", "dedup_id", "dedup_until"),
+        **taken(
+            message,
+            "tag",
+            "tenant",
+            "ordering_key",
+            "shard",
+            "priority",
+            "headers",
+            "dedup_id",
+            "dedup_until",
+        ),
         callback_url=message.callback_url,
         sent_ms=time_ms(message.sent_at, "sent_at") if message.sent_at is not None else None,
     )
+
+
+def of_tenant(context: Context, draft: Draft) -> Draft:
+    """The draft, with the tenant of the caller's token if that has one. Raises Forbidden for another tenant."""
+    own = context.caller.tenant if context.caller else None
+    if own is None or draft.tenant == own:
+        return draft
+    if draft.tenant is not None:
+        words = f"Your token sends for the tenant {own!r} only: leave `tenant` out."
+        raise Forbidden("TENANT_FORBIDDEN", words)
+    return replace(draft, tenant=own)
 
 
 def check_headers(

@@ -271,7 +271,9 @@ def _schedule(fields: Fields) -> dict[str, Any]:
 
 def _token(fields: Fields) -> dict[str, Any]:
     scopes = [scope for scope in Scope if fields.get(f"scope_{scope}")]
-    limits = _values(fields, ("topics", "groups", "jobs", "expires_in_days", "rate_limit", "most_urgent"))
+    limits = _values(
+        fields, ("topics", "groups", "jobs", "expires_in_days", "rate_limit", "most_urgent", "tenant")
+    )
     return {"name": fields.get("name", ""), "scopes": scopes, **limits}
 
 

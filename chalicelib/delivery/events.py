@@ -110,7 +110,8 @@ def _extensions(attempt: Attempt) -> dict[str, str]:
         location |= {"schedule": firing.schedule, "scheduled": rfc3339(firing.at_ms)}
     if message.draft.priority is not None:
         location |= {"priority": str(message.draft.priority)}
-    return location | ({"tag": message.draft.tag} if message.draft.tag else {})
+    own = {"tag": message.draft.tag, "tenant": message.draft.tenant}
+    return location | {name: value for name, value in own.items() if value}
 
 
 def _headers(push_batch: PushBatch, attempt: Attempt) -> dict[str, str]:

@@ -42,7 +42,8 @@ def failed_ids(sent_ids: Collection[str], answer: bytes) -> frozenset[str] | Non
 def _message(attempt: Attempt) -> dict[str, Any]:
     message, draft = attempt.message, attempt.message.draft
     given = {
-        name: getattr(draft, name) for name in ("content_type", "keys", "tag", "ordering_key", "headers")
+        name: getattr(draft, name)
+        for name in ("content_type", "keys", "tag", "tenant", "ordering_key", "headers")
     }
     given |= {} if draft.priority is None else {"priority": draft.priority}
     accepted_at = rfc3339(message.first_accepted_ms)

@@ -90,6 +90,7 @@ def apply(expression: str, push_batch: PushBatch, attempt: Attempt) -> bytes:
         "headers": dict(draft.headers),
         "keys": list(draft.keys),
         "tag": draft.tag,
+        "tenant": draft.tenant,
         "attempt": attempt.number,
         "accepted_at": rfc3339(message.first_accepted_ms),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .cursor import Cursor
 from .limits import MAX_CURSOR_BYTES
-from .spans import _BITS, _RUN_BYTES, _RUNS, Span
+from .spans import _BITS, _RUN_BYTES, _RUNS, HEAVY, Span
 
 # The largest form of a cursor (see `most_bytes`) may have so many bytes after a claim, and a few more after messages
 # were returned. The rest of MAX_CURSOR_BYTES is for messages that other processes return meanwhile.
@@ -48,7 +48,7 @@ def _growth(span: Span) -> int:
     """How many bytes a leased span may grow by: the mark of a lapse, and a mask or, if it has an ordering unit, a due
     time. In other groups a message that finds no room to wait gets a timer (`has_room_for_returns`). An entry that
     grows in another way must be counted here."""
-    if span.unit:  # a claim takes one message of each
+    if span.unit and span.unit != HEAVY:  # a claim takes one message of each
         return _WAIT_BYTES
     has_mask = span.mask or span.count <= _RUNS
     return _LAPSE_BYTES + (0 if has_mask else (span.end - span.start) // _BITS + _RUN_BYTES)
@@ -70,6 +70,11 @@ def has_room_for_new(cursor: Cursor) -> bool:
     """May messages be claimed that were never claimed before? In a SERIAL group what failed keeps its place, however
     long it waits: where that fills the cursor, further keys would make it grow without end."""
     return not cursor.waiting or most_bytes(cursor) <= _BYTES_FOR_CLAIMS
+
+
+def has_room_to_skip(cursor: Cursor) -> bool:
+    """May messages of a heavy tenant be skipped, to wait in the cursor? Beyond that, it is first come, first served."""
+    return most_bytes(cursor) <= _BYTES_FOR_CLAIMS // 2
 
 
 def has_room_for_returns(cursor: Cursor) -> bool:

@@ -106,6 +106,8 @@ class Draft:
     content_type: str = JSON
     keys: tuple[str, ...] = ()
     tag: str | None = None
+    tenant: str | None = None
+    """Whom it is for: one tenant's backlog does not delay another's."""
     ordering_key: str | None = None
     shard: int | None = None
     priority: int | None = None

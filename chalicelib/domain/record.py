@@ -35,11 +35,12 @@ class FailureFilter:
     ids: Set[str] | None = None
     until_ms: int | None = None
     error: str | None = None
+    tenant: str | None = None
 
     @property
     def reads_draft(self) -> bool:
         """Does it ask for something of the message?"""
-        return self.tag is not None or self.key is not None
+        return (self.tag, self.tenant, self.key) != (None, None, None)
 
     def matches(self, failure: Failure) -> bool:
         """Does the failure have every property that is set?"""
@@ -47,6 +48,7 @@ class FailureFilter:
         return (
             self.reason in (None, failure.reason)
             and (self.tag is None or (draft is not None and self.tag == draft.tag))
+            and (self.tenant is None or (draft is not None and self.tenant == draft.tenant))
             and (self.key is None or (draft is not None and self.key in draft.keys))
             and (self.since_ms is None or failure.at_ms >= self.since_ms)
             and (self.until_ms is None or failure.at_ms <= self.until_ms)

@@ -306,6 +306,13 @@ class GroupSettings:
         help="how many messages a second its consumers get, over all shards and processes, retries included; "
         "[further ones wait](howto/peaks.md). 0.5 is one every two seconds",
     )
+    tenant_share: int = setting(
+        75,
+        most=100,
+        label="Heavy tenants at most, percent",
+        help="the part of the pull consumers, or of `max_in_flight` in a shard, that "
+        "[heavy tenants](flow_control.md#tenants) may have while others had messages in the last minute",
+    )
     offline: Offline = setting(
         Offline.KEEP,
         label="Who is offline",

@@ -26,13 +26,14 @@ def order_unit(ordering_key: str | None, shard: int | None) -> str | None:
     return None if shard is None else f"shard {shard}"
 
 
-def unit_of(ordering_key: str | None) -> str:
-    """The short name of a message's unit of order in a cursor: "-" for the shard itself.
+def unit_of(ordering_key: str | None, tenant: str | None) -> str:
+    """The short name of a message's unit of order in a cursor, the tenant's if it has one: "-" for the shard itself.
 
     24 bits in four characters: two keys of one shard that share a name wait for each other, which is slower
     but never wrong.
     """
-    if ordering_key is None:
+    if ordering_key is None and tenant is None:
         return "-"
-    digest = hashlib.blake2b(ordering_key.encode(), digest_size=3).digest()
+    name = ordering_key if tenant is None else f"{tenant}\0{ordering_key or ''}"
+    digest = hashlib.blake2b(str(name).encode(), digest_size=3).digest()
     return base64.urlsafe_b64encode(digest).decode()

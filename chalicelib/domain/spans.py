@@ -15,6 +15,7 @@ from . import ranges
 from .limits import MAX_RECEIVE
 from .ranges import Ranges
 
+HEAVY = "!"  # in place of a unit of order: of a heavy tenant's messages, skipped or granted behind those of others
 LAPSED_MS = 1  # the due time of what a lease lost by ending: at once, and the span says so
 _BITS = 6  # of a mask in one byte
 
@@ -35,7 +36,7 @@ class Span:
     never do.
 
     `attempt` is the number the next (waiting) or current (leased) delivery has, from 1. `unit` names the unit
-    of order (SERIAL only, else empty). `due_ms` is the earliest time of the next delivery, 0 for at once.
+    of order (SERIAL only, else empty or HEAVY). `due_ms` is the earliest time of the next delivery, 0 for at once.
     """
 
     start: int

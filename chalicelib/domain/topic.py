@@ -314,6 +314,7 @@ class Token:
     version: int = 0
     jobs: tuple[str, ...] = ("*",)
     most_urgent: int | None = None
+    tenant: str | None = None  # all that it sends is for this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,11 +330,12 @@ class Caller:
     rate_limit: int | None = None
     jobs: tuple[str, ...] = ("*",)
     most_urgent: int | None = None
+    tenant: str | None = None
 
     @classmethod
     def with_token(cls, token: Token) -> Self:
         """The caller with this token."""
-        same = ("topics", "groups", "expires_ms", "name", "rate_limit", "jobs", "most_urgent")
+        same = ("topics", "groups", "expires_ms", "name", "rate_limit", "jobs", "most_urgent", "tenant")
         return cls(token.id, frozenset(token.scopes), **{name: getattr(token, name) for name in same})
 
     @classmethod
@@ -380,6 +382,8 @@ class Caller:
         for word in ("topics", "groups", "jobs"):
             if not all(_matches_any(pattern, getattr(self, word)) for pattern in getattr(token, word)):
                 return word
+        if self.tenant not in (None, token.tenant):
+            return "tenant"
         if self.expires_ms is not None and (token.expires_ms is None or token.expires_ms > self.expires_ms):
             return "time"
         is_more_urgent = token.most_urgent is None or token.most_urgent < (self.most_urgent or 0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..domain.topic import Mode
 from .broadcast import Broadcast
-from .policy import Candidate, ClaimVerdict, Policy
+from .policy import Candidate, ClaimVerdict, Policy, Turn
 from .queue import Queue
 from .serial import Serial
 
@@ -16,4 +16,4 @@ POLICIES: Mapping[Mode, Policy] = {
     Mode.BROADCAST: Broadcast(),
 }
 
-__all__ = ["POLICIES", "Candidate", "ClaimVerdict", "Policy"]
+__all__ = ["POLICIES", "Candidate", "ClaimVerdict", "Policy", "Turn"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Protocol
 
 from ..domain.cursor import Cursor, Selection
@@ -16,6 +16,14 @@ class ClaimVerdict(Enum):
 
     DELIVER = "deliver"
     SETTLE = "settle"  # filtered out, expired, exhausted or gone: settled without a delivery
+
+
+class Turn(IntEnum):
+    """When a candidate is granted: a heavy tenant's come after those of the others, or not now."""
+
+    FIRST = 0
+    LAST = 1
+    NOT_NOW = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,9 @@ class Candidate:
     verdict: ClaimVerdict = ClaimVerdict.DELIVER
     dead: bool = False  # settling it leaves a dead letter
     size: int = 0  # bytes it takes in an answer
+    tenant: str | None = None
+    is_skipped: bool = False  # a claim has left it behind for those of other tenants
+    turn: Turn = Turn.FIRST
 
 
 class Policy(Protocol):

@@ -35,6 +35,7 @@ class Serial:
         """Grant the first unsettled message of each free unit, lowest offset first."""
         busy = leased_units(cursor)
         grants: list[Span] = []
+        last: list[Span] = []  # the first of each free unit of a heavy tenant
         settled_ranges: list[Range] = []
         due_candidates = {candidate.offset: candidate for candidate in returned}
         for span in cursor.waiting:  # a unit's first waiting message decides whether the unit may go on
@@ -46,16 +47,20 @@ class Serial:
                     settled_ranges.append((offset, offset + 1))
                     continue
                 busy.add(span.unit)
-                if candidate and len(grants) < most:
+                if candidate and candidate.turn:
+                    last.append(Span(offset, 1, candidate.attempt, span.unit))
+                elif candidate and len(grants) < most:
                     grants.append(Span(offset, 1, candidate.attempt, span.unit))
-        passed_over = _take_unclaimed(unclaimed, busy, grants, settled_ranges, most)
+        passed_over = _take_unclaimed(unclaimed, busy, grants, last, settled_ranges, most)
+        is_full = len(passed_over) == MAX_PASSED_OVER and (not grants or bool(last))
+        grants += last[: max(0, most - len(grants))]
         next_offset = max([cursor.next, *(s.end for s in grants), *(end for _, end in settled_ranges)])
-        if not grants and len(passed_over) == MAX_PASSED_OVER:
+        if is_full:
             next_offset = max(next_offset, passed_over[-1].end)
         # Fewer offsets passed over behind the last grant stay unclaimed, to save a write.
         return Selection(
             tuple(grants),
-            tuple(s for s in passed_over if s.end <= next_offset),
+            tuple(s for s in passed_over if s.end <= next_offset and not (last and s in grants)),
             ranges.normalise(settled_ranges),
             next_offset,
         )
@@ -65,21 +70,24 @@ def _take_unclaimed(
     unclaimed: Sequence[Candidate],
     busy: set[str],
     grants: list[Span],
+    last: list[Span],
     settled_ranges: list[Range],
     most: int,
 ) -> list[Span]:
-    """Add grants from `unclaimed` to the list; returns the spans passed over."""
+    """Add grants from `unclaimed` to the lists; returns the spans passed over, those in `last` among them."""
     passed_over: list[Span] = []
     for candidate in unclaimed:
         if len(grants) >= most:
             break
         if candidate.verdict is ClaimVerdict.SETTLE:
             settled_ranges.append((candidate.offset, candidate.offset + candidate.count))
-        elif candidate.unit not in busy:
-            busy.add(candidate.unit)
+            continue
+        if candidate.unit not in busy and not candidate.turn:
             grants.append(Span(candidate.offset, 1, candidate.attempt, candidate.unit))
         elif len(passed_over) < MAX_PASSED_OVER:
             passed_over.append(Span(candidate.offset, 1, 1, candidate.unit))
+            last += passed_over[-1:] if candidate.unit not in busy else []
         else:
             break
+        busy.add(candidate.unit)
     return passed_over

@@ -111,6 +111,7 @@ def _content(draft: Draft) -> Line:
         return {"void": DAMAGED}
     line = {
         "tag": draft.tag,
+        "tenant": draft.tenant,
         "keys": list(draft.keys),
         "ordering_key": draft.ordering_key,
         "headers": dict(draft.headers),

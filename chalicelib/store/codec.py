@@ -86,6 +86,7 @@ class Wire(msgspec.Struct, omit_defaults=True):
     redact: tuple[str, ...] = _as("rp", ())
     priority: int | None = _as("pr")
     callback_url: str | None = _as("cu")
+    tenant: str | None = _as("tn")
 
 
 _SAME = Wire.__struct_fields__[6:]

@@ -42,8 +42,9 @@ Attribute names are short because a row is billed by its size, names included.
            may remove it, s
   What is below `x`, neither leased nor waiting, is settled.
   A span reads `[start][+count or %mask][*attempt][~unit][@due ms]`, defaults left out. In a lease, a span's start is
-  left out if the span before ends there. A mask has a bit for each offset from the start on, six in a character, the
-  lowest first. The item stays below 8 KB: claims and what is given back expect so many entries in `w` at most. Maps,
+  left out if the span before ends there. The unit `!` is of a heavy tenant's messages, skipped or granted last. A mask
+  has a bit for each offset from the start on, six in a character, the lowest first. The item stays below 8 KB: claims
+  and what is given back expect so many entries in `w` at most. Maps,
   not sets or lists, so that one expression can add and remove entries beside each other, and two writers never touch
   the same entry.
 

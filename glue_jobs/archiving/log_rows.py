@@ -93,6 +93,7 @@ def _content(wire: Mapping[str, str]) -> dict[str, Any]:
         return {"void": "cancelled"}
     fields = {
         "tag": json.loads(wire.get("g", "null")),
+        "tenant": json.loads(wire.get("tn", "null")),
         "keys": json.loads(wire.get("k", "[]")),
         "ordering_key": json.loads(wire.get("o", "null")),
         "headers": json.loads(wire.get("h", "{}")),

@@ -55,6 +55,7 @@ def messages(lines: DataFrame, parts_by_topic: Mapping[str, int]) -> DataFrame:
         F.expr("coalesce(cast(body_blob as binary), cast(body as binary), unbase64(body_base64))").alias(
             "body"
         ),
+        "tenant",
     )
 
 

@@ -47,6 +47,7 @@ TABLES = {
         headers=MapType(_text, _text),
         content_type=_text,
         body=BinaryType(),
+        tenant=_text,
     ),
     DELIVERIES: _struct(
         topic=_text,
@@ -92,6 +93,7 @@ JOURNAL = {
         body_base64=_text,
         body_blob=_text,
         void=_text,
+        tenant=_text,
     ),
     DELIVERIES: _struct(
         v=_int,

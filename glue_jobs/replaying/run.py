@@ -30,7 +30,18 @@ from glue_jobs.replaying.sender import ReplaySender, Sent
 _MOST_SENDERS = 16
 _BEAT_SECONDS = 60.0
 _MAX_ERROR_CHARS = 512
-_COLUMNS = ("id", "shard", "offset", "content_type", "body", "keys", "tag", "ordering_key", "headers")
+_COLUMNS = (
+    "id",
+    "shard",
+    "offset",
+    "content_type",
+    "body",
+    "keys",
+    "tag",
+    "tenant",
+    "ordering_key",
+    "headers",
+)
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

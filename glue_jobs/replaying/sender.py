@@ -125,6 +125,7 @@ def message(row: Any) -> Message:
         "content_type": row.content_type,
         "keys": list(row.keys or ()),
         "tag": row.tag,
+        "tenant": row.tenant,
         "ordering_key": row.ordering_key,
         "headers": dict(row.headers or {}),
     }

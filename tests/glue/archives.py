@@ -37,6 +37,7 @@ def message(number: int, topic: str = "orders", minutes: float = 0, **fields: An
         "id": f"m{number}",
         "accepted_at": BEGIN + timedelta(minutes=minutes),
         "tag": None,
+        "tenant": None,
         "keys": [],
         "ordering_key": None,
         "headers": {},

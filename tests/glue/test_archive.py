@@ -17,21 +17,20 @@ def test_lines_become_rows_with_all_they_say(place: Place) -> None:
     place.journal(
         "a",
         [
-            message(0, tag="t", ordering_key="o", headers={"b": "1", "a": "2"}, keys=["x", "y"]),
+            message(0, tag="t", tenant="u", ordering_key="o", headers={"b": "1", "a": "2"}, keys=["x", "y"]),
             message(1, body=None, body_base64="AP8=", content_type="image/png"),
             message(2, body="", headers=None, keys=None),
         ],
     )
     place.journal("b", [delivery(0, 1, outcome="RETRY", detail="503"), delivery(0, 2)])
     assert place.archive() == DONE
-    columns = (
-        "id, epoch_ms(accepted_at), tag, keys, ordering_key, headers, content_type, body from % order by id"
-    )
+    columns = "id, epoch_ms(accepted_at), tag, tenant, keys, ordering_key, headers, content_type, body "
+    columns += "from % order by id"
     text = "application/json"
     assert place.query(columns) == [
-        ("m-0-0", NOON_MS, "t", ["x", "y"], "o", {"b": "1", "a": "2"}, text, b'{"n":0}'),
-        ("m-0-1", NOON_MS + 1, None, ["k"], None, {"h": "ö"}, "image/png", b"\x00\xff"),
-        ("m-0-2", NOON_MS + 2, None, [], None, {}, text, b""),
+        ("m-0-0", NOON_MS, "t", "u", ["x", "y"], "o", {"b": "1", "a": "2"}, text, b'{"n":0}'),
+        ("m-0-1", NOON_MS + 1, None, None, ["k"], None, {"h": "ö"}, "image/png", b"\x00\xff"),
+        ("m-0-2", NOON_MS + 2, None, None, [], None, {}, text, b""),
     ]
     assert place.query("distinct topic, shard, day from %") == [("orders", 0, date(2026, 11, 21))]
     columns = (

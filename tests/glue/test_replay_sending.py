@@ -76,6 +76,7 @@ def row(number: int, **fields: Any) -> Row:
         "content_type": "application/json",
         "keys": [],
         "tag": None,
+        "tenant": None,
         "ordering_key": None,
         "headers": None,
     }

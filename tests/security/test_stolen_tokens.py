@@ -252,3 +252,32 @@ def test_a_receive_id_of_another_token_or_consumer_is_another_receive(world: Wor
     assert holder.post(path, asked).expect(200)["messages"] == answers[0]
     others = client_with(world, "consume", groups=["mine*"])
     assert "because" not in others.post(path, asked).refused(403, "GROUP_FORBIDDEN")
+
+
+def test_a_token_of_a_tenant_sends_for_no_other(world: World) -> None:
+    world.api.put("/v1/topics/tenants").expect(201)
+    token = client_with(world, "produce", "admin", tenant="acme")
+    path, other = "/v1/topics/tenants", {"body": 1, "tenant": "victim"}
+    batch = token.post(f"{path}/messages/batch", {"messages": [other, {"body": 2}]}).expect(200)["results"]
+    assert batch[0]["error"]["code"] == "TENANT_FORBIDDEN"
+    daily = {"topic": "tenants", "cron": "0 9 * * *"}
+    span = {"from": "2030-01-01T00:00:00.000Z", "to": "2030-01-02T00:00:00.000Z"}
+    replay = world.api.post(f"{path}/replays", span).expect(202)["replay_id"]
+    attempts = [
+        ("POST", f"{path}/messages", other),
+        ("PUT", f"{path}/jobs/a", other),
+        ("POST", f"{path}/transactions", {"message": other}),
+        ("PUT", "/v1/schedules/t1", {**daily, "message": other}),
+        ("POST", f"{path}/replays", span),
+        ("POST", "/v1/tokens", {"name": "t", "scopes": ["produce"], "tenant": "victim"}),
+    ]
+    for method, where, body in attempts:
+        token.call(method, where, body).refused(403, "TENANT_FORBIDDEN")
+    token.call("POST", f"/v1/replays/{replay}/messages", {"messages": [{}]}).refused(404, "REPLAY_NOT_FOUND")
+    everybodys = world.api.post("/v1/tokens", {"name": "t", "scopes": ["produce"]}).expect(201)["id"]
+    token.post(f"/v1/tokens/{everybodys}/rotate").refused(403, "TENANT_FORBIDDEN")
+    heir = token.post("/v1/tokens", {"name": "t", "scopes": ["produce"]}).expect(201)
+    own = world.api.with_token(heir["token"]).post(f"{path}/messages", {"body": 3}).expect(201)["id"]
+    schedule = token.put("/v1/schedules/t1", {**daily, "message": {"body": 4}}).expect(201)
+    tenants = [world.api.get(f"{path}/messages/{id}").expect(200)["tenant"] for id in (batch[1]["id"], own)]
+    assert (tenants, heir["tenant"], schedule["message"]["tenant"]) == (["acme", "acme"], "acme", "acme")

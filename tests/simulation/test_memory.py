@@ -210,7 +210,7 @@ class Flooded:
             self.desk.stage.clock.advance(61_000)
             self.desk.deps.mover.run_once()
         self.shard = None if self.in_lane else 0
-        span = Span(0, _FLOOD, attempt=2, unit=unit_of(None) if self.mode == "serial" else "")
+        span = Span(0, _FLOOD, attempt=2, unit=unit_of(None, None) if self.mode == "serial" else "")
         key = cursor_key(self.desk.topic, self.group, self.shard)
         self.desk.stage.adapters.cursors.create(key, Cursor(next=span.end, waiting=(span,)))
         self.deps = process(self.desk.stage, self.scheduler)

@@ -10,7 +10,7 @@ from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write, ranges
 from chalicelib.domain.cursor import RETURNING, Cursor, Disposition, Result, Selection, raise_floor
 from chalicelib.domain.cursor_write import Change
-from chalicelib.modes import Candidate, ClaimVerdict, Policy
+from chalicelib.modes import Candidate, ClaimVerdict, Policy, Turn
 
 LEASE_MS = 1_000
 MOST_ATTEMPTS = 4
@@ -71,9 +71,9 @@ class World:
         unit = self.units[offset]
         settle = unit == GONE or attempt > MOST_ATTEMPTS
         shown_unit = unit if self.policy.reads_units else ""
-        return Candidate(
-            offset, count, attempt, shown_unit, ClaimVerdict.SETTLE if settle else ClaimVerdict.DELIVER
-        )
+        verdict = ClaimVerdict.SETTLE if settle else ClaimVerdict.DELIVER
+        turn = Turn.LAST if unit in ("a", "b") else Turn.FIRST  # those are heavy tenants'
+        return Candidate(offset, count, attempt, shown_unit, verdict, turn=turn)
 
     def _fresh(self, at: int) -> Iterator[Candidate]:
         while at < len(self.units):

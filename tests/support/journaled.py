@@ -19,6 +19,7 @@ DRAFTS = (
         keys=("o-1", "c-7"),
         ordering_key="c-7",
         headers={"h": "\u00f6"},
+        tenant="acme",
     ),
     Draft("gr\u00fc\u00df \U0001f30d".encode(), is_json=False, content_type="text/plain"),
     Draft(b"\x00\xff", is_json=False, content_type="image/png"),

@@ -119,8 +119,10 @@ def test_a_key_keeps_its_shard_in_every_process_and_release() -> None:
     keys = ("", "a", "order-1", "ключ", "x" * 256)
     assert [shard_of(key, 4) for key in keys] == [0, 3, 1, 0, 3]
     assert [shard_of(key, 256) for key in keys] == [180, 47, 61, 32, 151]
-    assert [unit_of(key) for key in keys] == ["zsfq", "yT9S", "tzNj", "LECn", "IBKe"]
-    assert unit_of(None) == "-"
+    assert [unit_of(key, None) for key in keys] == ["zsfq", "yT9S", "tzNj", "LECn", "IBKe"]
+    assert unit_of(None, None) == "-"
+    tenants = [unit_of(key, tenant) for key in (None, "a") for tenant in ("x", "y")]
+    assert len({*tenants, unit_of("a", None), "-"}) == 6, "order is per tenant and key"
 
 
 def test_keys_spread_evenly_over_shards() -> None:

@@ -22,7 +22,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.spans import Span, coalesce
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Mode
-from chalicelib.modes import POLICIES, Candidate, ClaimVerdict, Policy
+from chalicelib.modes import POLICIES, Candidate, ClaimVerdict, Policy, Turn
 from chalicelib.store.cursors import _item, cursor_of
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
@@ -126,7 +126,7 @@ class BoundMachine(RuleBasedStateMachine):
 
     def _from(self, offset: int) -> Iterator[Candidate]:
         """A message, and what lies between it and the next."""
-        yield Candidate(offset, 1, 1, self._unit(offset))
+        yield Candidate(offset, 1, 1, self._unit(offset), turn=Turn(offset // 7 % 2))
         if self.step > 1:
             yield Candidate(offset + 1, self.step - 1, verdict=ClaimVerdict.SETTLE)
 

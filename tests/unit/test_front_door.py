@@ -39,7 +39,14 @@ def asked(deps: Deps, authorization: str) -> Any:
 
 def test_the_gateway_is_told_all_that_a_token_may(deps: Deps) -> None:
     token, text = deps.tokens.create(
-        "ci", ("produce", "consume"), ("a*", "b"), 2, groups=("mail.*", "x"), rate_limit=7, most_urgent=1
+        "ci",
+        ("produce", "consume"),
+        ("a*", "b"),
+        2,
+        groups=("mail.*", "x"),
+        rate_limit=7,
+        most_urgent=1,
+        tenant="é",
     )
     for authorization in (f"Bearer {text}", f" bearer  {text} "):
         answer = asked(deps, authorization)
@@ -49,6 +56,7 @@ def test_the_gateway_is_told_all_that_a_token_may(deps: Deps) -> None:
             "topics": "a* b",
             "groups": "mail.* x",
             "jobs": "*",
+            "tenant": "é",
             "name": "ci",
             "rate_limit": "7",
             "most_urgent": "1",

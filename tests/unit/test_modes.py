@@ -8,9 +8,9 @@ import pytest
 
 from chalicelib.domain.cursor import Cursor, Lease, Selection
 from chalicelib.domain.limits import MAX_PASSED_OVER
-from chalicelib.domain.spans import Span
+from chalicelib.domain.spans import HEAVY, Span
 from chalicelib.domain.topic import Mode
-from chalicelib.modes import POLICIES, Candidate, ClaimVerdict
+from chalicelib.modes import POLICIES, Candidate, ClaimVerdict, Turn
 
 
 def serial(cursor: Cursor, *candidates: Candidate, most: int = 9) -> Selection:
@@ -130,3 +130,30 @@ def test_a_queue_takes_what_came_back_first() -> None:
     assert POLICIES[Mode.QUEUE].select(Cursor(next=4), [of("", 0)], [], 1).next == 4
     gap = Candidate(4, 3, verdict=ClaimVerdict.SETTLE)
     assert POLICIES[Mode.QUEUE].select(Cursor(next=4), [], [gap], 1).next == 7
+
+
+def turn(offset: int, turn: Turn = Turn.LAST, unit: str = "") -> Candidate:
+    return Candidate(offset, unit=unit, turn=turn)
+
+
+def test_a_queue_takes_heavy_tenants_last_and_skips_up_to_what_it_took_of_others() -> None:
+    queue = POLICIES[Mode.QUEUE]
+    fresh = [turn(0), turn(1), turn(2, Turn.FIRST), turn(3), turn(4, Turn.FIRST)]
+    for most, offsets, skipped, end in [
+        (1, [2], [0, 1, 3], 4),
+        (2, [2, 4], [0, 1, 3], 5),
+        (3, [2, 4, 0], [1, 3], 5),
+    ]:
+        selection = queue.select(Cursor(), [], fresh, most)
+        assert (granted(selection), [s.start for s in selection.passed_over]) == (offsets, skipped)
+        assert (selection.next, {s.unit for s in selection.passed_over}) == (end, {HEAVY})
+    waiting = Cursor(next=2, waiting=(Span(0, 2, unit=HEAVY),))
+    selection = queue.select(waiting, [turn(0), turn(1, Turn.NOT_NOW)], [turn(2, Turn.NOT_NOW)], 9)
+    assert (granted(selection), selection.passed_over, selection.next) == ([0], (Span(2, unit=HEAVY),), 3)
+
+
+def test_a_serial_group_takes_heavy_tenants_last_and_keeps_each_units_order() -> None:
+    fresh = [turn(1, unit="b"), turn(2, unit="b"), turn(3, Turn.FIRST, "c"), turn(4, Turn.FIRST, "c")]
+    for most, offsets, skipped in [(1, [3], [1, 2]), (2, [3, 0], [1, 2]), (3, [3, 0, 1], [2])]:
+        selection = serial(waits("a"), turn(0, unit="a"), *fresh, most=most)
+        assert (granted(selection), [s.start for s in selection.passed_over]) == (offsets, skipped)

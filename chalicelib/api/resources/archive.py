@@ -15,7 +15,21 @@ from ...domain.replay import Replay, ReplayState
 from ...domain.topic import Caller
 from .. import lists, parse
 from ..calls import ADMIN, ANY, PAGED, TOPIC, Context, Response, call
-from ..fields import Count, HeaderName, HeaderValue, Key, MediaType, Name, Tag, Time, at, one_of, shown, taken
+from ..fields import (
+    Count,
+    HeaderName,
+    HeaderValue,
+    Key,
+    MediaType,
+    Name,
+    Tag,
+    Tenant,
+    Time,
+    at,
+    one_of,
+    shown,
+    taken,
+)
 from ..http import check_every_group, check_group, convert, invalid
 from .produce import BatchBody, BatchView, batch_view, produced_view
 
@@ -127,6 +141,7 @@ class ArchivedBody(Struct, forbid_unknown_fields=True):
     content_type: MediaType
     keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
     tag: Tag | None = None
+    tenant: Tenant | None = None
     ordering_key: Key | None = None
     headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
 
@@ -188,6 +203,9 @@ def _draft(body: ReplayBody, topic: str) -> Replay:
 
 def check_reach(caller: Caller | None, source: str, into: str, group: str | None) -> None:
     """Raises Forbidden where the caller may not replay one topic into another, for this group (None: for all)."""
+    if caller and caller.tenant is not None:
+        words = "Your token sends for one tenant; a replay sends for all of them."
+        raise Forbidden("TENANT_FORBIDDEN", words)
     if caller and not (caller.may_use(source) and caller.may_use(into)):
         raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
     if group is None:
@@ -200,7 +218,8 @@ def _forbidden(context: Context, replay: Replay) -> bool:
     if caller is None:
         return False
     may_use_group = "*" in caller.groups if replay.group is None else caller.may_use_group(replay.group)
-    return not (may_use_group and caller.may_use(replay.source) and caller.may_use(replay.into))
+    may_use_topics = caller.may_use(replay.source) and caller.may_use(replay.into)
+    return not (caller.tenant is None and may_use_group and may_use_topics)
 
 
 @call("GET", f"{TOPIC}/replays", scopes=ADMIN, query=PAGED)

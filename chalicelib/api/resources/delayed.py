@@ -50,7 +50,7 @@ class RescheduledMessage(TypedDict):
 
 
 Rescheduled = Annotated[RescheduledMessage, either(["changed", "deliver_at"], ["error"])]
-_FILTERS = ("key", "tag", "shard", "from", "to")
+_FILTERS = ("key", "tag", "tenant", "shard", "from", "to")
 _JOB = f"{TOPIC}/jobs/{{job}}"
 _JOBS, _MESSAGES = f"{TOPIC}/jobs", f"{TOPIC}/messages"
 

@@ -1,6 +1,7 @@
 """Consumer groups: settings, position, assignment of shards."""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, NotRequired, TypedDict
 
 from msgspec import Meta, Struct
@@ -78,9 +79,10 @@ class GroupCounts(TypedDict):
 
 
 class Waiters(TypedDict):
-    """Messages of one ordering key (null: of none), since when they wait, and for what; null: for the next claim."""
+    """Messages of one ordering key or tenant (null: of none), since when they wait, and for what; null: for the next
+    claim."""
 
-    ordering_key: str | None
+    value: str | None
     messages: Count
     oldest_at: Time
     waits_for: Limit | None
@@ -88,11 +90,12 @@ class Waiters(TypedDict):
 
 class WaitingView(TypedDict):
     """Who waits in a group, and what limits it. Of the messages next in line that were `read`, the ten ordering keys
-    that most have."""
+    and the ten tenants that most have."""
 
     read: Count
     limited_by: list[Limit]
     keys: list[Waiters]
+    tenants: list[Waiters]
 
 
 class GroupStats(GroupCounts):
@@ -263,15 +266,18 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
 
 @call("GET", GROUP + "/waiting", scopes=READ)
 def get_group_waiting(context: Context) -> Response[WaitingView]:
-    """Who waits for what: of the messages that no consumer has yet, the first 1,000 or so, by ordering key."""
+    """Who waits for what: of the messages that no consumer has yet, the first 1,000 or so, by ordering key and
+    by tenant."""
     from ...services.inspect.waiting import next_in_line, who_waits
 
     topic, group = context.group()
     survey = context.deps.surveyor.survey(topic, only=group, ages=False).groups[0]
     found, limits = next_in_line(context.deps.reader, topic, survey), survey.limited_by
-    by_key = who_waits(found, lambda draft: draft.ordering_key, limits)
-    keys = [shown(Waiters, each, ordering_key=each.value) for each in by_key]
-    return Response({"read": len(found), "limited_by": limits, "keys": keys})
+    keys, tenants = (
+        [shown(Waiters, each) for each in who_waits(found, attrgetter(field), limits)]
+        for field in ("ordering_key", "tenant")
+    )
+    return Response({"read": len(found), "limited_by": limits, "keys": keys, "tenants": tenants})
 
 
 @call("GET", f"{TOPIC}/groups", scopes=ANY, query=PAGED)

@@ -34,6 +34,7 @@ class Content(Body):
     priority: NotRequired[Count]
     job: NotRequired[str]
     callback_url: NotRequired[str]
+    tenant: NotRequired[str]
     headers: Mapping[str, str]
     accepted_at: Time
     sent_at: NotRequired[Time]
@@ -168,9 +169,9 @@ def base_content(message: Message) -> Content:
         **taken(draft, "content_type", "keys", "tag", "ordering_key", "headers"),
         "accepted_at": at(message.first_accepted_ms),
     }
-    more = taken(draft, "job", "priority", "callback_url", "sent_at", "expires_at", "changed_at") | {
-        "deliver_at": at_or_none(draft.due_ms)
-    }
+    more = taken(
+        draft, "job", "tenant", "priority", "callback_url", "sent_at", "expires_at", "changed_at"
+    ) | {"deliver_at": at_or_none(draft.due_ms)}
     if draft.firing:
         more |= {"schedule": draft.firing.schedule, "scheduled_at": at(draft.firing.at_ms)}
     return cast(Content, body | some(more))

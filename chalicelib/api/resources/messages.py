@@ -56,7 +56,7 @@ class FateView(TypedDict):
 _DELAYED = "DELAYED"
 _PREPARED = "PREPARED"
 _STATUSES = ("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED", _DELAYED, _PREPARED)
-_FILTERS = ("group", "status", "key", "tag", "shard", "from", "to")
+_FILTERS = ("group", "status", "key", "tag", "tenant", "shard", "from", "to")
 
 
 @call("GET", MESSAGE, scopes=READ)

@@ -19,6 +19,7 @@ from .produce import Produced, store_one
 _OPTIONS = {
     "headrace-key": "keys",
     "headrace-tag": "tag",
+    "headrace-tenant": "tenant",
     "headrace-ordering-key": "ordering_key",
     "headrace-dedup-id": "dedup_id",
     "headrace-dedup-until": "dedup_until",

@@ -103,7 +103,7 @@ def put_schedule(context: Context) -> Response[ScheduleView]:
     """Create or replace a schedule; it sends its message until it is paused or deleted."""
     body, caller, now_ms = context.body, context.caller, context.now_ms
     text = strict_json.member(context.raw, "message")
-    draft = replace(_draft(body.message, text), by=context.by)
+    draft = replace(parse.of_tenant(context, _draft(body.message, text)), by=context.by)
     own = {"name": context.params["schedule"], "draft": draft, "made_by": context.by}
     wanted = _timing(body, now_ms, Schedule, **own, **taken(body, *_SAME))
     _check_token(caller, wanted)
@@ -249,7 +249,7 @@ def _message(draft: Draft) -> dict[str, Any]:
     """The message as it was given: the fields that say something."""
     body = body_fields(draft)
     retry = some(taken(draft, "max_attempts", "ladder", "jitter", "steps_from"))
-    fields = taken(draft, "tag", "ordering_key", "shard", "priority", "callback_url") | {
+    fields = taken(draft, "tag", "tenant", "ordering_key", "shard", "priority", "callback_url") | {
         "content_type": draft.content_type if "body_base64" in body else None,
         "keys": draft.keys or None,
         "headers": draft.headers or None,

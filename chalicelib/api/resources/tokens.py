@@ -15,6 +15,7 @@ from ..fields import (
     NoBody,
     Priority,
     RotateBody,
+    Tenant,
     Time,
     TopicPattern,
     at,
@@ -41,12 +42,13 @@ class TokenBody(Struct, forbid_unknown_fields=True):
     expires_in_days: Annotated[int, Meta(ge=1, le=lim.MAX_TOKEN_DAYS)] | None = None
     rate_limit: Annotated[int, Meta(ge=1, le=lim.MAX_RATE_LIMIT)] | None = None
     most_urgent: Priority | None = None
+    tenant: Tenant | None = None
 
 
 class TokenView(TypedDict):
     """A token without its text: its scopes, its topics, groups and jobs, its expiry (null: none), its limit of
-    calls a second (null: the deployment's), and the most urgent priority of what it sends (null: any). Its last use is
-    known to the hour."""
+    calls a second (null: the deployment's), the most urgent priority of what it sends and the tenant that it sends for
+    (null: any). Its last use is known to the hour."""
 
     id: str
     name: str
@@ -58,6 +60,7 @@ class TokenView(TypedDict):
     expires_at: Time | None
     rate_limit: int | None
     most_urgent: int | None
+    tenant: str | None
     last_used_at: Time | None
 
 
@@ -95,7 +98,7 @@ def create_token(context: Context) -> Response[CreatedToken]:
     body = context.body
     scopes = tuple(dict.fromkeys(body.scopes))
     limits: dict[str, Any] = {kind: tuple(getattr(body, kind)) for kind in ("topics", "groups", "jobs")}
-    limits |= taken(body, "expires_in_days", "rate_limit", "most_urgent")
+    limits |= taken(body, "expires_in_days", "rate_limit", "most_urgent", "tenant")
     token, text = context.deps.tokens.create(body.name, scopes, **limits, maker=context.caller)
     return Response({**token_view(token), "token": text}, 201)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from ...api import parse
@@ -18,7 +19,7 @@ from ...domain.meter import WINDOWS
 from ...domain.topic import EARLIEST, LATEST, Consumer, ConsumerKind, Group, Scope, Topic
 from ...modes import POLICIES
 from ...services.inspect.survey import GroupSurvey, TopicSurvey
-from ...services.inspect.waiting import next_in_line, who_waits
+from ...services.inspect.waiting import Waiters, next_in_line, who_waits
 from .. import forms
 from ..visit import MOST_READ_UNITS, Page, Shown, Visit
 from .cases import last_failed
@@ -52,8 +53,7 @@ def group_page(visit: Visit) -> Shown:
         "strips": strips(survey, names),
         "leases": leases(survey.groups[0], names),
         "blocked": [(each, _message_at(visit, topic, each["shard"], each["offset"])) for each in blocked],
-        "waiters": visit.query.get("waiting")
-        and who_waits(next_in_line(deps.reader, topic, of), lambda draft: draft.ordering_key, of.limited_by),
+        "waiters": _waiters(visit, topic, of) if visit.query.get("waiting") else {},
         "members": members(visit, topic, consumers, assignment),
         "assignment": assignment,
         "retry": group.retry or topic.retry,
@@ -78,6 +78,13 @@ def _with_letters(visit: Visit, topic: Topic, of: GroupSurvey) -> tuple[GroupSur
         if counted.number >= of.dead:
             of = replace(of, dead=counted.number, more_dead=not counted.whole)
     return of, round(price * 1_000)
+
+
+def _waiters(visit: Visit, topic: Topic, survey: GroupSurvey) -> dict[str, list[Waiters]]:
+    """Who waits, by the fields that say whose a message is."""
+    found = next_in_line(visit.deps.reader, topic, survey)
+    fields = ("ordering_key", "tenant")
+    return {field: who_waits(found, attrgetter(field), survey.limited_by) for field in fields}
 
 
 def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[str, Any]:

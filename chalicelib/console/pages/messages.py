@@ -30,7 +30,7 @@ _MOST_BYTES = 4_000_000  # Lambda answers with 6 MB at most
 _NEWEST = 30
 _PER_SHARD = 10
 # The fields of the form. They are in the page's URL, and in the link to older messages.
-FIELDS = ("status", "group", "tag", "key", "text", "shard", "from", "to")
+FIELDS = ("status", "group", "tag", "tenant", "key", "text", "shard", "from", "to")
 _LINES = 20
 _LOCATED = ("RUNNING", "RETRYING", "DEAD")  # of these a survey knows shard and offset
 _FOR_A_MESSAGE = 3  # read units that one may cost: its row, and if it is delayed its timer

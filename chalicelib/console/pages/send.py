@@ -21,7 +21,7 @@ from .message import editable_body
 
 NEWEST = "newest"
 _OPTIONS = (
-    *("keys", "tag", "ordering_key", "priority", "delay_seconds", "expires_in_seconds"),
+    *("keys", "tag", "tenant", "ordering_key", "priority", "delay_seconds", "expires_in_seconds"),
     *("dedup_id", "dedup_until", "callback_url", "headers"),
 )
 _EMPTY = dict.fromkeys(_OPTIONS, "")
@@ -126,6 +126,7 @@ def _fields_of(message: Message) -> dict[str, str | None]:
         "body": editable_body(draft),
         "keys": ", ".join(draft.keys),
         "tag": draft.tag or "",
+        "tenant": draft.tenant or "",
         "ordering_key": draft.ordering_key or "",
         "priority": "" if draft.priority is None else str(draft.priority),
         "callback_url": draft.callback_url or "",

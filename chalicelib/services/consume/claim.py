@@ -26,6 +26,7 @@ from ..core.rate_limiter import RateLimits
 from .claim_plan import ClaimPlan, ClaimPlanner
 from .claimant import Claim, Claimant, ClaimedMessage
 from .settle import Acks
+from .tenants import RecentTenants
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that settle or skip messages and deliver none
 Registered = Callable[[Topic, Group, str], bool]
@@ -43,6 +44,7 @@ class Claimer:
     events: Callable[[], Events | None]
     on_timers_stored: Callable[[Sequence[Timer]], None]
     is_registered: Registered
+    recent_tenants: RecentTenants
     clock: Clock
     random: Random
 
@@ -142,7 +144,12 @@ class Claimer:
                     for span in plan.selection.granted
                     for offset in span.offsets()
                 ]
-                return Claim(messages=messages, in_flight=claimant.in_flight(after), is_alone=plan.is_alone)
+                return Claim(
+                    messages=messages,
+                    in_flight=claimant.in_flight(after),
+                    is_alone=plan.is_alone,
+                    has_tenants=plan.has_tenants,
+                )
         return Claim(has_left_off=True)
 
     def held(self, claimant: Claimant) -> list[ClaimedMessage]:
@@ -161,7 +168,14 @@ class Claimer:
 
     def _planner(self, claimant: Claimant, shard: int | None, now_ms: int) -> ClaimPlanner:
         key = claimant.key(shard)
-        return ClaimPlanner(reader=self.reader, claimant=claimant, shard=shard, key=key, now_ms=now_ms)
+        return ClaimPlanner(
+            reader=self.reader,
+            claimant=claimant,
+            shard=shard,
+            key=key,
+            recent_tenants=self.recent_tenants,
+            now_ms=now_ms,
+        )
 
     def settle_unwanted(self, claimant: Claimant, shard: int, has_time: Callable[[], bool]) -> None:
         """For the schedule `sweep`: settle the next unclaimed messages of a shard up to the first that the group

@@ -13,7 +13,7 @@ from ...domain import cursor_size
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor, Selection
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER
-from ...domain.spans import Span, in_order
+from ...domain.spans import HEAVY, Span, in_order
 from ...domain.status import Because
 from ...modes import Candidate, ClaimVerdict, Policy
 
@@ -41,18 +41,24 @@ class Choice:
 
 def dues(policy: Policy, current: Cursor, now_ms: int) -> list[Iterator[tuple[int, Span]]]:
     """The waiting offsets that are due, in their order; with units, those of each unit that may go on. Without, those
-    whose leases ended come last, and of them those that had the most: the others do not wait for them."""
+    whose leases ended come last, and of them those that had the most: the others do not wait for them; and behind
+    these, what was skipped of heavy tenants."""
     spans = transitions.due_spans(current, now_ms)
     if policy.reads_units:
         units = transitions.free_units(current, now_ms)
         free_spans = (s for s in spans if s.unit in units)
         return [in_order(unit) for unit in _grouped(free_spans, attrgetter("unit"))]
-    return [chain.from_iterable(map(in_order, _grouped(spans, _lapses)))]
+    return [chain.from_iterable(map(in_order, _grouped(spans, lambda s: (is_skipped(s), _lapses(s)))))]
 
 
 def _grouped(spans: Iterable[Span], key: Callable[[Span], Any]) -> Iterator[list[Span]]:
     """The spans by key, the lowest first."""
     return (list(group) for _, group in groupby(sorted(spans, key=key), key))
+
+
+def is_skipped(span: Span) -> bool:
+    """Was it left behind for messages of other tenants?"""
+    return span.unit == HEAVY and not span.has_lapsed
 
 
 def _lapses(span: Span) -> int:
@@ -71,7 +77,8 @@ def choose(
     """Let the policy choose. Skipped messages take no space in the answer."""
     selection = policy.select(current, back, new_candidates, most)
     granted = {offset for span in selection.granted for offset in span.offsets()}
-    passed_over = {c.offset for c in new_candidates if not is_settled(c) and c.offset not in granted}
+    rest = (c for c in chain(back, new_candidates) if c.offset >= current.next or c.turn)
+    passed_over = {c.offset for c in rest if not is_settled(c) and c.offset not in granted}
     back_within, new_within, dead_candidates = within_bounds(back, new_candidates, most_bytes, passed_over)
     is_cut = len(back_within) + len(new_within) < len(back) + len(new_candidates)
     if is_cut:
@@ -88,7 +95,8 @@ def because_of(policy: Policy, current: Cursor, choice: Choice, *, has_room: boo
         return Because.CURSOR_FULL
     if policy.reads_units and (current.waiting or choice.passed_over):
         return Because.KEYS_WAIT
-    return Because.IN_FLIGHT if current.leases or current.waiting else Because.EMPTY
+    is_waited_for = current.leases or current.waiting or choice.passed_over
+    return Because.IN_FLIGHT if is_waited_for else Because.EMPTY
 
 
 def within_bounds(

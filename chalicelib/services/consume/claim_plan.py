@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from operator import itemgetter
 
 from ...domain import cursor_size, pull_share, ranges
@@ -21,8 +21,9 @@ from ...domain.topic import CursorKey, passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import retry_lane
-from .claim_choice import because_of, choose, dues, is_settled, is_unwanted, within_bounds
+from .claim_choice import because_of, choose, dues, is_settled, is_skipped, is_unwanted, within_bounds
 from .claimant import Claimant, ClaimedMessage
+from .tenants import RecentTenants
 
 _LOOKAHEAD = 1_000
 _BURIED_AT_ONCE = 200
@@ -41,6 +42,7 @@ class ClaimPlan:
     available: int = 0  # how many of the messages read could have been granted
     is_alone: bool = False  # it grants one message, whose last lease ended
     because: Because = Because.EMPTY  # why none is granted, if none is
+    has_tenants: bool = False
 
     @property
     def granted_count(self) -> int:
@@ -52,13 +54,22 @@ class ClaimPlanner:
     """Plans a claim from one cursor and its log at one moment."""
 
     def __init__(
-        self, *, reader: LogReader, claimant: Claimant, shard: int | None, key: CursorKey, now_ms: int
+        self,
+        *,
+        reader: LogReader,
+        claimant: Claimant,
+        shard: int | None,
+        key: CursorKey,
+        recent_tenants: RecentTenants,
+        now_ms: int,
     ) -> None:
         self._reader = reader
         self._claimant = claimant
         self._policy = claimant.policy
         self._shard = shard
         self._key = key
+        self._recent_tenants = recent_tenants
+        self._may_skip = True  # messages of heavy tenants
         self._now_ms = now_ms
 
     def plan_that_fits(
@@ -79,6 +90,9 @@ class ClaimPlanner:
                 plan.cursor, after, 0 if passed_over else count
             ):
                 return plan, after
+            if plan.has_tenants:
+                self._may_skip = False
+                continue
             most = count // 2 or min(1, most - 1)
 
     def plan(self, cursor: Cursor, most: int, most_bytes: int) -> ClaimPlan:
@@ -92,14 +106,23 @@ class ClaimPlanner:
         most = 1 if is_alone else most
         wanted_count = 0 if is_alone else min(most, MAX_RECEIVE)
         if not self._policy.reads_units:
-            wanted_count = max(0, wanted_count - len(back))
+            wanted_count = max(0, wanted_count - sum(not each.is_skipped for each in back))
         if self._policy.holds_back and not cursor_size.has_room_for_new(current):
             wanted_count = 0
         messages = {s.offset: s.message for s in slots if s.message}
         ahead: list[Slot] = []
         choice = choose(self._policy, current, back, (), most, most_bytes)
+        # In a lane each look costs a read.
+        may_skip = self._may_skip and self._shard is not None and cursor_size.has_room_to_skip(current)
+        has_tenants = False
         while wanted_count:
             page = self._ahead(_cursor_behind(ahead, current), wanted_count - len(ahead), trust)
+            if may_skip and not ahead and any(s.message and s.message.draft.tenant for s in (*slots, *page)):
+                is_page_full = len(page) == wanted_count and not _fills_an_answer(page)
+                ahead, turned = self._fairly(current, back, page, is_page_full, trust)
+                messages |= {s.offset: s.message for s in ahead if s.message}
+                choice, has_tenants = choose(self._policy, current, *turned, most, most_bytes), True
+                break
             new_candidates = [*choice.new_candidates, *(self._candidate(slot, None) for slot in page)]
             choice = choose(self._policy, current, back, new_candidates, most, most_bytes)
             passed_over = choice.passed_over  # of those the contents are not kept
@@ -113,12 +136,31 @@ class ClaimPlanner:
         selection, granted_count = choice.selection, choice.granted_count
         if granted_count and self._claimant.claimants > 1 and not is_alone:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
+            if self._claimant.seat and self._recent_tenants.has_heavy(self._claimant.group.uid):
+                part = mine  # what the others would get might wait for slow messages
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
         if left := {n for n, each in messages.items() if self._claimant.leaves(each)}:
             selection = _without(selection, left, current)
+        is_idle = has_tenants and not (selection.granted or selection.settled or self._policy.reads_units)
+        if is_idle and len(ahead) < _LOOKAHEAD:
+            selection = Selection(next=current.next)  # a write would only say that all of it waits
         plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
         because = because_of(self._policy, current, choice, has_room=mine > 0)
-        return replace(plan, is_alone=is_alone, because=because)
+        return replace(plan, is_alone=is_alone, because=because, has_tenants=has_tenants)
+
+    def _fairly(
+        self, current: Cursor, back: list[Candidate], page: list[Slot], is_page_full: bool, trust: Freshness
+    ) -> tuple[list[Slot], tuple[list[Candidate], list[Candidate]]]:
+        """All that a claim looks at from the page on, and the candidates, those of heavy tenants behind the others."""
+        if is_page_full:
+            page = page + self._ahead(_cursor_behind(page, current), _LOOKAHEAD - len(page), trust)
+        return page, self._recent_tenants.in_turn(
+            self._claimant.group.uid,
+            back,
+            [self._candidate(slot, None) for slot in page],
+            has_more=len(page) >= _LOOKAHEAD or _fills_an_answer(page),
+            heavy_room=self._claimant.heavy_room(current),
+        )
 
     def plan_unwanted(self, cursor: Cursor) -> Selection:
         """Settle the next unclaimed messages up to the first that the group gets, or that is to be buried. Looks at one
@@ -179,7 +221,9 @@ class ClaimPlanner:
         candidates: list[Candidate] = []
         slots: list[Slot] = []
         size = 0
-        for number, (offset, span) in enumerate(in_order(current.waiting), 1):
+        skipped = in_order(span for span in current.waiting if is_skipped(span))
+        others = in_order(span for span in current.waiting if not is_skipped(span))
+        for number, (offset, span) in enumerate(chain(others, islice(skipped, _BURIED_AT_ONCE)), 1):
             if len(slots) == _LOOKAHEAD or (number % _BURIED_AT_ONCE == 0 and not has_time()):
                 break
             (slot,) = self._resolve_all(self._slots_at([offset], trust), trust)
@@ -311,12 +355,15 @@ class ClaimPlanner:
         is_exhausted = attempts_before(draft) + attempt > self._claimant.last_attempt(draft)
         is_dead = is_exhausted or draft.dead_reason is not None or self._is_over(slot.message)
         verdict = ClaimVerdict.DELIVER if is_owed and not is_dead else ClaimVerdict.SETTLE
-        return Candidate(slot.offset, 1, attempt, unit, verdict, is_owed and is_dead, draft.weight)
+        skipped = span is not None and is_skipped(span)
+        dead = is_owed and is_dead
+        return Candidate(slot.offset, 1, attempt, unit, verdict, dead, draft.weight, draft.tenant, skipped)
 
     def _unit(self, message: Message) -> str:
         """The message's unit of order: its key, or its shard. A lane has messages of many shards."""
-        unit = unit_of(message.draft.ordering_key)
-        is_by_shard = self._shard is None and message.draft.ordering_key is None
+        draft = message.draft
+        unit = unit_of(draft.ordering_key, draft.tenant)
+        is_by_shard = self._shard is None and draft.ordering_key is draft.tenant is None
         return f"{unit}{message.shard}" if is_by_shard else unit
 
     def _is_over(self, message: Message) -> bool:

@@ -12,9 +12,12 @@ from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
 from ...domain.receipt import Receipt
 from ...domain.retry_policy import last_attempt
+from ...domain.spans import HEAVY
 from ...domain.status import Because
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES, Policy
+
+_UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,15 @@ class Claim:
     """The messages that one claim granted, and how many its cursor has leased after it that count for the claimant
     (0 where none was granted). `has_left_off`: it found none so far, and ended after many writes that settled or
     skipped messages and delivered none; the next one continues behind them. `is_alone`: its one message is to be in no
-    answer with others, for its last lease ended before it was settled. `fills_until_ms`: it granted none, so that a
+    answer with others, for its last lease ended before it was settled. `has_tenants`: of those that it found.
+    `fills_until_ms`: it granted none, so that a
     batch may be filled until then."""
 
     messages: Sequence[ClaimedMessage] = ()
     in_flight: int = 0
     has_left_off: bool = False
     is_alone: bool = False
+    has_tenants: bool = False
     because: Because = Because.EMPTY  # why it granted none
     fills_until_ms: int | None = None
 
@@ -61,8 +66,8 @@ class Claimant:
     lease_seconds: int
     owner: str = ""  # uid of the consumer that will hold the lease
     consumer_uid: str = ""  # in a broadcast: the consumer with the cursor
-    most_in_flight: int = 1 << 30
-    guaranteed: int = 1 << 30
+    most_in_flight: int = _UNLIMITED
+    guaranteed: int = _UNLIMITED
     free: int = 0
     parts: int = 1  # how many consumers share the source's messages
     batch: int = 1  # it claims multiples of this number
@@ -93,6 +98,18 @@ class Claimant:
     def room(self, in_flight: int) -> int:
         """How many more messages one cursor may have leased, if it has `in_flight` now."""
         return max(0, min(self.most_in_flight - in_flight, max(self.guaranteed - in_flight, self.free)))
+
+    def heavy_room(self, cursor: Cursor) -> int:
+        """How many messages of heavy tenants it may claim while others have messages: the last consumers by rank, or
+        the rest of the slots, are for those."""
+        share = self.group.tenant_share
+        if self.seat:
+            return _UNLIMITED if self.seat.rank < max(1, self.seat.total * share // 100) else 0
+        if not self.is_called:
+            return _UNLIMITED
+        leases = (lease for lease in cursor.leases.values() if not lease.is_pulled)
+        taken = sum(s.count for lease in leases for s in lease.spans if s.unit == HEAVY)
+        return max(1, self.group.max_in_flight * share // 100) - taken
 
     @property
     def claimants(self) -> int:

@@ -63,6 +63,8 @@ class Receiver:
     def __post_init__(self) -> None:
         self._last_sources: TtlCache[str, int] = TtlCache(self.clock, _LAST_SOURCE_MS)
         self._turns: BoundedCache[str, cycle[bool]] = BoundedCache()  # by group: the last priority's
+        # where the last message had a tenant: which shard of its priority comes first next time
+        self._next_shards: TtlCache[tuple[str, int], int] = TtlCache(self.clock, _LAST_SOURCE_MS)
         self._locks: BoundedCache[CursorKey, threading.Lock] = BoundedCache()
 
     def receive(
@@ -220,7 +222,7 @@ class Receiver:
                 queue += [(shard, limit, losses + 1, was_busy)] if losses < _LOST_RACES else []
                 continue
             if claim.messages and shard is not None:
-                self._last_sources.put(claimant.group.uid + claimant.owner, shard)
+                self._note_source(claimant.group.uid + claimant.owner, shard, claim)
                 queue += [(shard, most, losses, was_busy)] if len(claim.messages) == count else []
             claimed_messages += claim.messages
             size += sum(each.message.draft.weight for each in claim.messages)
@@ -236,7 +238,7 @@ class Receiver:
         for numbers in claimant.topic.classes:
             mine = [shard for shard in shards if shard in numbers]
             start = self._start(claimant, mine)
-            own = (*mine[start:], *mine[:start])
+            own = self._in_turn(claimant, (*mine[start:], *mine[:start]))
             room = most - most // LAST_SHARE if numbers[0] else most
             sources += [(s, room) for s in (*own, *self._foreign_shards(claimant, own, numbers))]
         if most < LAST_SHARE and claimant.topic.priorities > 1 and self._is_turn_of_last(claimant.group):
@@ -278,6 +280,25 @@ class Receiver:
             if claim and is_known and not claim.messages and not claim.has_left_off:
                 call.keep(claim.because)
             return claim
+
+    def _note_source(self, who: str, shard: int, claim: Claim) -> None:
+        self._last_sources.put(who, shard)
+        turn = who, shard // MAX_SHARDS
+        if not claim.has_tenants:
+            self._next_shards.drop(turn)
+        elif self._next_shards.get(turn) is None:
+            self._next_shards.put(turn, shard)
+
+    def _in_turn(self, claimant: Claimant, own: Sequence[int]) -> Sequence[int]:
+        """Where messages have tenants, each receive begins with the next shard: a busy one would hide the others."""
+        if not own:
+            return own
+        turn = claimant.group.uid + claimant.owner, own[0] // MAX_SHARDS
+        last = self._next_shards.get(turn)
+        if last is None:
+            return own
+        shard = self._next_shards.put(turn, min(own, key=lambda each: (each <= last, each)))
+        return sorted(own, key=lambda each: each != shard)
 
     def _start(self, claimant: Claimant, shards: Sequence[int]) -> int:
         """Mostly the shard that had messages last time (the others may be empty, and a look costs a read); sometimes a

@@ -325,6 +325,7 @@ class Filters:
     from_ms: int | None = None
     to_ms: int | None = None
     job_prefix: str | None = None
+    tenant: str | None = None
 
     def passes(
         self, shard: int | None, draft: Draft, status_for: Callable[[Group | None], str | None]
@@ -332,6 +333,8 @@ class Filters:
         """Is the message of this shard in the list, its time aside? `status_for` gives its status for a group, or over
         all groups (None); it returns None where the group is not owed it, and is called only if it matters."""
         if self.shard not in (None, shard) or self.tag not in (None, draft.tag):
+            return False
+        if self.tenant not in (None, draft.tenant):
             return False
         if self.job_prefix is not None and not (draft.job and draft.job.startswith(self.job_prefix)):
             return False

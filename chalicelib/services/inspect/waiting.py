@@ -236,7 +236,7 @@ def next_in_line(log: LogReader, topic: Topic, survey: GroupSurvey) -> list[tupl
         slots += log.slots_from(key, cursor.next, cursor.segment_at, most - len(slots), log.recent())
         messages = (slot.message for slot in slots if slot.message)
         wanted = (each for each in messages if survey.group.wants(each.draft) and not each.draft.cancelled)
-        found += ((each, unit_of(each.draft.ordering_key) in held) for each in wanted)
+        found += ((each, unit_of(each.draft.ordering_key, each.draft.tenant) in held) for each in wanted)
     return found
 
 

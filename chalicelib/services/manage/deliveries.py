@@ -358,7 +358,7 @@ class Deliveries:
                     holes.append((slot.offset, min(slot.end, offset)))
                     continue
                 message = retry_lane.resolve(self.reader, topic, slot.message, trust) if reads_units else None
-                unit = unit_of(message.draft.ordering_key) if message else ""
+                unit = unit_of(message.draft.ordering_key, message.draft.tenant) if message else ""
                 spans.append(Span(slot.offset, 1, 1, unit))
             at = slots[-1].end
         segment_at = self.reader.segment_at(key.shard, slots, offset + 1)

@@ -119,8 +119,8 @@ def _has_same_place(topic: Topic, timer: Timer, draft: Draft) -> bool:
     """Would the draft come to the same shard, and in the same order, as the message of the timer?"""
     shard, old = log_shard_of(topic, draft), timer.draft
     goes_to = ANY if shard is None else shard
-    here = (goes_to, draft.ordering_key, draft.priority)
-    return old is not None and here == (timer.shard.shard, old.ordering_key, old.priority)
+    here = goes_to, draft.ordering_key, draft.tenant, draft.priority
+    return old is not None and here == (timer.shard.shard, old.ordering_key, old.tenant, old.priority)
 
 
 def _result(timer: Timer) -> ProduceResult:

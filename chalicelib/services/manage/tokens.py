@@ -65,8 +65,9 @@ class Tokens:
         expires_ms = now_ms + expires_in_days * DAY_MS if expires_in_days else None
         token_id = self._random.id(_ID_CHARS)
         secret = self._secret(token_id)
-        if maker and limits.get("most_urgent") is None:
-            limits["most_urgent"] = maker.most_urgent
+        for name in ("most_urgent", "tenant") if maker else ():
+            if limits.get(name) is None:
+                limits[name] = getattr(maker, name)
         token = Token(token_id, name, _hash(secret), scopes, topics, now_ms, expires_ms, **limits)
         _check_maker(maker, token)
         self._control.put_token(token, None)
@@ -220,6 +221,10 @@ def _check_maker(maker: Caller | None, token: Token) -> None:
     excess = maker.excess(token) if maker else None
     if excess == "time":
         raise Forbidden("TOO_MUCH", "Your token ends before this one would: give fewer expires_in_days.")
+    if maker and excess == "tenant":
+        raise Forbidden(
+            "TENANT_FORBIDDEN", f"Your token, and those that it makes, are for the tenant {maker.tenant!r}."
+        )
     if excess:
         raise Forbidden("TOO_MUCH", f"Your token has not all the {excess} of this one.")
 

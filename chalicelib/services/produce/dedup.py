@@ -31,7 +31,10 @@ def content_hash(draft: Draft) -> str:
     # Each try has a traceparent of its own.
     headers = sorted(item for item in draft.headers.items() if item[0].lower() != TRACEPARENT)
     others = draft.body, draft.content_type, draft.keys, draft.tag, draft.ordering_key, draft.shard
-    return hashlib.blake2b(repr((*others, draft.callback_url, headers)).encode(), digest_size=16).hexdigest()
+    tenant = () if draft.tenant is None else (draft.tenant,)
+    return hashlib.blake2b(
+        repr((*others, draft.callback_url, *tenant, headers)).encode(), digest_size=16
+    ).hexdigest()
 
 
 def entry_of(topic: Topic, draft: Draft, message_id: str, accepted_ms: int) -> DedupEntry:

@@ -83,10 +83,12 @@ def log_shard_of(topic: Topic, draft: Draft) -> int | None:
     numbers = topic.class_of(draft.priority)
     if len(numbers) == 1:  # a batch with and without keys stays one segment, in its order
         return numbers[0]
-    if draft.ordering_key is None:
+    # All of a tenant goes to one shard, and delays no other's there.
+    name = draft.tenant or draft.ordering_key
+    if name is None:
         return None
     count = topic.shards_of_keys if numbers[0] == 0 else max(1, topic.shards_of_keys // 4)
-    return numbers[shard_of(draft.ordering_key, count)]
+    return numbers[shard_of(name, count)]
 
 
 def place_of(topic: Topic, draft: Draft) -> int | range:

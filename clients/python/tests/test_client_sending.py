@@ -129,6 +129,7 @@ OPTIONS: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "shard": (0, {"shard": 0}),
     "priority": (0, {"priority": 0}),
     "headers": ({"h": "1"}, {"headers": {"h": "1"}}),
+    "tenant": ("acme", {"tenant": "acme"}),
     "delay": ("2m", {"delay_seconds": 120}),
     "deliver_at": (
         datetime(2026, 11, 22, tzinfo=timezone.utc),
@@ -176,6 +177,7 @@ def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> No
         content_type="text/plain",
         key="k",
         tag="t",
+        tenant="acme",
         ordering_key="o",
         priority=0,
         dedup_id="d",
@@ -192,6 +194,7 @@ def test_bytes_are_published_with_all_that_is_said_of_them(is_async: bool) -> No
         "Content-Type": "text/plain",
         "Headrace-Key": "k",
         "Headrace-Tag": "t",
+        "Headrace-Tenant": "acme",
         "Headrace-Ordering-Key": "o",
         "Headrace-Priority": "0",
         "Headrace-Dedup-Id": "d",

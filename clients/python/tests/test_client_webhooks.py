@@ -47,6 +47,7 @@ def signed_headers(body: bytes, now: float, **headers: str) -> dict[str, str]:
         "Headrace-Offset": "2",
         "Headrace-Attempt": "3",
         "Headrace-Tag": "caf%C3%A9 100%",
+        "Headrace-Tenant": "M%C3%BCller",
         "X-Shop": "7",
     }
     stamps = {"webhook-id": "m-1-2", "webhook-timestamp": str(int(now)), "webhook-signature": signature}
@@ -66,7 +67,7 @@ def test_a_pushed_message_says_where_it_comes_from() -> None:
     assert webhook(events.append).answer("POST", signed_headers(body, NOW), body).status == 204
     (event,) = events
     assert (event.topic, event.group, event.shard, event.offset, event.attempt) == ("orders", "shop", 1, 2, 3)
-    assert (event.id, event.key, event.tag) == ("m-1-2", "order-188", "café 100%")
+    assert (event.id, event.key, event.tag, event.tenant) == ("m-1-2", "order-188", "café 100%", "Müller")
     assert event.type == "headrace.message"
     assert event.headers == {"x-shop": "7"}
     assert event.accepted_at == datetime(2026, 11, 21, 8, 8, 44, 951000, timezone.utc)

@@ -15,6 +15,7 @@ export interface PushedMessage<Body = unknown> {
   content_type: string;
   keys: string[];
   tag: string | null;
+  tenant: string | null;
   headers: Record<string, string>;
   shard: number | null;
   offset: number | null;
@@ -52,7 +53,8 @@ function message(attributes: Record<string, string>, headers: Headers, body: unk
   if (!id) throw new TypeError("The request is no CloudEvent.");
   /** In a batch it is the event's, else the request's. */
   const place = (name: string): string | null => attributes[`headrace${name}`] ?? headers.get(`headrace-${name}`);
-  const [shard, offset, attempt, tag] = ["shard", "offset", "attempt", "tag"].map(place);
+  const [shard, offset, attempt, tag, tenant] = ["shard", "offset", "attempt", "tag", "tenant"].map(place);
+  const text = (value: string | null): string | null => (value ? decoded(value, /(?:%[89A-F][0-9A-F])+/g) : null);
   return {
     id,
     topic: headers.get("headrace-topic") ?? source.slice(source.lastIndexOf("/") + 1),
@@ -60,7 +62,8 @@ function message(attributes: Record<string, string>, headers: Headers, body: unk
     body,
     content_type: contentType,
     keys: subject ? [subject] : [],
-    tag: tag ? decoded(tag, /(?:%[89A-F][0-9A-F])+/g) : null,
+    tag: text(tag),
+    tenant: text(tenant),
     headers: Object.fromEntries([...headers].filter(([name]) => !NOT_THE_PRODUCERS.test(name))),
     shard: shard ? Number(shard) : null,
     offset: offset ? Number(offset) : null,
@@ -68,7 +71,7 @@ function message(attributes: Record<string, string>, headers: Headers, body: unk
     accepted_at: time ?? null,
     type,
     source,
-    attributes: Object.fromEntries(Object.entries(others).filter(([name]) => !/^headrace(shard|offset|attempt|tag)$/.test(name))),
+    attributes: Object.fromEntries(Object.entries(others).filter(([name]) => !/^headrace(shard|offset|attempt|tag|tenant)$/.test(name))),
   };
 }
 

@@ -1564,6 +1564,7 @@ export interface components {
             name: string;
             rate_limit: number | null;
             scopes: ("produce" | "consume" | "admin")[];
+            tenant: string | null;
             token: string;
             topics: string[];
         };
@@ -1582,6 +1583,8 @@ export interface components {
             since?: string | null;
             /** @default null */
             tag?: string | null;
+            /** @default null */
+            tenant?: string | null;
             /** @default null */
             until?: string | null;
         };
@@ -1629,6 +1632,7 @@ export interface components {
             shard: number;
             size: number;
             tag: string | null;
+            tenant?: string;
             transaction_id: string | null;
             /** @enum {unknown} */
             undecodable?: true;
@@ -1829,6 +1833,8 @@ export interface components {
             rate_limit?: number | null;
             /** @description As of a topic, for this group; what is not given of it stays as it is. */
             retry?: components["schemas"]["Retry"] | null;
+            /** @description The part of the pull consumers, or of `max_in_flight` in a shard, that heavy tenants may have while others had messages in the last minute. */
+            tenant_share?: number;
         };
         /** @description A group's settings, its counts, its consumers that get nothing until a person acts, and its shards. */
         GroupDetail: {
@@ -1868,6 +1874,7 @@ export interface components {
             shards: components["schemas"]["ShardView"][];
             states: components["schemas"]["GroupStates"];
             stopped_consumers: components["schemas"]["StoppedConsumer"][];
+            tenant_share: number;
             topic: string;
         };
         /**
@@ -1978,6 +1985,7 @@ export interface components {
             retry: components["schemas"]["RetryView"] | null;
             retrying: number;
             states: components["schemas"]["GroupStates"];
+            tenant_share: number;
             topic: string;
         };
         /** @description One page of a list; the last one has no `next_page_token`. */
@@ -2017,6 +2025,7 @@ export interface components {
             payload: "binary" | "structured" | "batch";
             rate_limit: number | null;
             retry: components["schemas"]["RetryView"] | null;
+            tenant_share: number;
             topic: string;
         };
         /** @description Every table can be read. */
@@ -2161,6 +2170,8 @@ export interface components {
             shard?: number | null;
             /** @default null */
             tag?: string | null;
+            /** @default null */
+            tenant?: string | null;
         };
         /** @description One page of a list; the last one has no `next_page_token`. */
         MessagePage: {
@@ -2203,6 +2214,7 @@ export interface components {
             /** @enum {string} */
             status: "NEW" | "RUNNING" | "SUCCESS" | "RETRYING" | "DEAD" | "DELAYED" | "PREPARED" | "CANCELLED";
             tag: string | null;
+            tenant?: string;
             topic: string;
             transaction_id: string | null;
             /** @enum {unknown} */
@@ -2244,6 +2256,7 @@ export interface components {
             /** @enum {string} */
             status: "NEW" | "RUNNING" | "SUCCESS" | "RETRYING" | "DEAD" | "DELAYED" | "PREPARED" | "CANCELLED";
             tag: string | null;
+            tenant?: string;
             topic: string;
             transaction_id: string | null;
             /** @enum {unknown} */
@@ -2497,6 +2510,7 @@ export interface components {
             sent_at?: string;
             shard: number;
             tag: string | null;
+            tenant?: string;
             /** @enum {unknown} */
             undecodable?: true;
         };
@@ -2980,6 +2994,8 @@ export interface components {
             /** @default null */
             rate_limit?: number | null;
             scopes: ("admin" | "consume" | "produce")[];
+            /** @default null */
+            tenant?: string | null;
             topics?: string[];
         };
         /** @description A token; its name is null once it is revoked. */
@@ -2993,8 +3009,8 @@ export interface components {
             next_page_token?: string;
         };
         /**
-         * @description A token without its text: its scopes, its topics, groups and jobs, its expiry (null: none), and its limit of
-         *         calls a second (null: the deployment's). Its last use is known to the hour.
+         * @description A token without its text: its scopes, its topics, groups and jobs, its expiry (null: none), its limit of calls a
+         *         second (null: the deployment's), and the tenant that it sends for (null: any). Its last use is known to the hour.
          */
         TokenView: {
             /** Format: date-time */
@@ -3007,6 +3023,7 @@ export interface components {
             name: string;
             rate_limit: number | null;
             scopes: ("produce" | "consume" | "admin")[];
+            tenant: string | null;
             topics: string[];
         };
         /** @description Settings of a topic; missing settings keep their value (in a new topic, the default). */
@@ -3659,6 +3676,7 @@ export interface operations {
             header?: {
                 "headrace-key"?: string;
                 "headrace-tag"?: string;
+                "headrace-tenant"?: string;
                 "headrace-ordering-key"?: string;
                 "headrace-dedup-id"?: string;
                 "headrace-dedup-until"?: "window" | "done";
@@ -5129,6 +5147,7 @@ export interface operations {
                 since?: string;
                 until?: string;
                 error?: string;
+                tenant?: string;
                 limit?: number;
                 page_token?: string;
             };
@@ -5171,6 +5190,7 @@ export interface operations {
                 since?: string;
                 until?: string;
                 error?: string;
+                tenant?: string;
                 limit?: number;
                 page_token?: string;
             };
@@ -5973,6 +5993,7 @@ export interface operations {
                 status?: string;
                 key?: string;
                 tag?: string;
+                tenant?: string;
                 shard?: number;
                 from?: string;
                 to?: string;
@@ -6066,6 +6087,7 @@ export interface operations {
             query?: {
                 key?: string;
                 tag?: string;
+                tenant?: string;
                 shard?: number;
                 from?: string;
                 to?: string;

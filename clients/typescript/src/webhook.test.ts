@@ -50,6 +50,7 @@ test("a signed message reaches the handler with what it says", async () => {
     "Headrace-Offset": "7",
     "Headrace-Attempt": "2",
     "Headrace-Tag": "100% %C3%A9",
+    "Headrace-Tenant": "M%C3%BCller",
     "X-Shop": "north",
     "User-Agent": "headrace",
   });
@@ -63,6 +64,7 @@ test("a signed message reaches the handler with what it says", async () => {
       content_type: "application/json",
       keys: ['order-€"'],
       tag: "100% é",
+      tenant: "Müller",
       headers: { "x-shop": "north" },
       shard: 5,
       offset: 7,

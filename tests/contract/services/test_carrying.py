@@ -29,6 +29,7 @@ GIVEN: dict[str, Any] = {
     "content_type": "application/json",
     "keys": ("order-1", "customer-2"),
     "tag": "paid",
+    "tenant": "Müller & Co.",
     "ordering_key": "account-3",
     "priority": 0,
     "headers": {"Traceparent": "00-1-2-01", "x-shop": "Zürich"},

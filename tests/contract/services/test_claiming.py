@@ -14,7 +14,7 @@ from chalicelib.domain.cursor import Cursor, Disposition, Lease
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import HOLE_AGE, MAX_ANSWER_BYTES, MAX_CURSOR_BYTES, MAX_PASSED_OVER
 from chalicelib.domain.segment import Allocation, ShardKey
-from chalicelib.domain.spans import Span
+from chalicelib.domain.spans import HEAVY, Span
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
 from chalicelib.services.consume.claim_choice import DEAD_PER_WRITE
@@ -157,6 +157,7 @@ def planner(desk: Desk, group: Group, reader: LogReader | None = None) -> ClaimP
         claimant=Claimant(topic=desk.topic, group=group, lease_seconds=30),
         shard=0,
         key=cursor_key(desk.topic, group, 0),
+        recent_tenants=desk.deps.recent_tenants,
         now_ms=desk.stage.clock.now_ms(),
     )
 
@@ -296,3 +297,78 @@ def test_of_a_keys_waiting_messages_a_claim_reads_up_to_the_first_it_can_deliver
     selection = planner(desk, group, reader).plan(desk.cursor(group), 10, MAX_ANSWER_BYTES).selection
     assert (selection.settled, [span.start for span in selection.granted]) == (((1, 3),), [3])
     assert reader.waiting_offsets == (1, 2, 3)
+
+
+def tenants(*counts: tuple[str | None, int], **settings: Any) -> list[Any]:
+    return [make.draft(n, tenant=tenant, **settings) for tenant, count in counts for n in range(count)]
+
+
+@pytest.mark.parametrize("mode", ["queue", "broadcast"])
+def test_a_tenants_backlog_is_skipped_for_the_others_and_delivered_once(stage: Stage, mode: str) -> None:
+    desk = Desk.at(stage, mode=mode)
+    group = desk.group()
+    who = desk.consumer(group, "one") if mode == "broadcast" else None
+    uid = who.uid if who else ""
+    desk.produce(*tenants(("loud", 1500), ("quiet", 2)))
+    first = desk.receive(group, 3, who)
+    assert offsets(first) == [0, 1, 2], "as far as it has looked, only one tenant has messages"
+    assert desk.cursor(group, 0, uid).waiting == (Span(3, 997, unit=HEAVY),)
+    second = desk.receive(group, 3, who)
+    assert offsets(second) == [1500, 1501, 3]
+    assert (cursor := desk.cursor(group, 0, uid)).waiting == (Span(4, 1496, unit=HEAVY),)
+    assert cursor_size.most_bytes(cursor) < 600
+    third = desk.receive(group, 3, who)
+    assert set(desk.ack(group, [*first, *second, *third])) == {None}
+    desk.produce(*tenants(("quiet", 1)))
+    assert offsets(desk.receive(group, 1, who)) == [1502], "though the loud one's are many and older"
+    assert sorted(desk.drain(group, 500, who)) == list(range(7, 1500))
+
+
+def test_heavy_tenants_are_first_come_first_served_in_a_full_cursor() -> None:
+    desk = Desk.at(embedded_stage())
+    group = desk.group()
+    scattered = (Span(offset, 1, 1 + offset % 5, due_ms=1 << 42) for offset in range(0, 600, 3))
+    full = Cursor(next=1000, waiting=(*scattered, Span(900, 20, unit=HEAVY)))
+    desk.produce(*tenants(("loud", 1050), ("quiet", 1)))
+    assert not cursor_size.has_room_to_skip(full)
+    plan = planner(desk, group).plan(full, 3, MAX_ANSWER_BYTES)
+    assert [span.start for span in plan.selection.granted] == [900, 901, 902]
+    assert (plan.selection.passed_over, plan.has_tenants) == ((), False)
+
+
+def test_messages_without_tenants_are_read_no_further_than_before() -> None:
+    desk = Desk.at(embedded_stage())
+    group, counts = desk.group(), list[int]()
+    for tenant in (None, "t"):
+        desk.produce(*tenants((tenant, 100)))
+        reader = CountedSlots(desk.stage.adapters.log, desk.stage.clock)
+        planner(desk, group, reader).plan(Cursor(next=len(counts) * 100), 3, MAX_ANSWER_BYTES)
+        counts.append(reader.slot_count)
+    assert counts == [3, 100]
+
+
+def test_heavy_tenants_have_their_share_of_consumers_and_slots_while_others_are_there() -> None:
+    desk = Desk.at(embedded_stage(), shards=2)
+    group = desk.group(tenant_share=50, max_in_flight=8)
+    consumers = [desk.consumer(group, name) for name in "ab"]
+    desk.produce(*tenants(("loud", 40), shard=0), *tenants(("quiet", 1), shard=1))
+    ranks = {c.uid: desk.deps.assignments.seat(desk.topic, group, c.uid, 1) for c in consumers}
+    first, last = sorted(consumers, key=lambda c: ranks[c.uid].rank)  # type: ignore[union-attr]
+    assert [each.message.shard for each in desk.receive(group, 9, last)] == [1]
+    assert desk.receive(group, 9, last) == [], "it waits for tenants that are not heavy"
+    assert len(desk.receive(group, 9, first)) == 9
+    called = Claimant(topic=desk.topic, group=group, lease_seconds=30, owner="push", is_called=True)
+    assert len(desk.claim(called, 0, 9)) == 4
+    assert desk.claim(called, 0, 9) == []
+    desk.stage.clock.advance(61 * SECOND_MS)
+    assert desk.receive(group, 1, last), "nothing of others came for a minute"
+
+
+def test_receives_take_turns_at_the_shards_where_tenants_wait() -> None:
+    desk = Desk.at(embedded_stage(), shards=4)
+    group = desk.group()
+    for shard in range(4):
+        desk.produce(*tenants(("a", 9), ("b", 9), shard=shard))
+    shards = [desk.receive(group, 1)[0].message.shard for _ in range(9)]
+    assert shards[1:5] == shards[5:]
+    assert sorted(shards[1:5]) == [0, 1, 2, 3]

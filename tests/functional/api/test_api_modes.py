@@ -86,7 +86,7 @@ def test_a_group_says_what_limits_it_and_who_waits_for_what(api: Client) -> None
     assert api.get(f"{group.path}/waiting").expect(200)["limited_by"] == []
     assert len(group.receive()) == 2  # the first of each key; what follows them was looked at
     waiting = api.get(f"{group.path}/waiting").expect(200)
-    keys = [(each["ordering_key"], each["messages"], each["waits_for"]) for each in waiting["keys"]]
+    keys = [(each["value"], each["messages"], each["waits_for"]) for each in waiting["keys"]]
     assert (waiting["read"], keys) == (4, [("busy", 3, "keys"), ("quiet", 1, "keys")])
     assert topic.counts()["limited_by"] == ["keys"]
     api.put(group.path, {"rate_limit": 0.01}).expect(200)
@@ -96,4 +96,4 @@ def test_a_group_says_what_limits_it_and_who_waits_for_what(api: Client) -> None
     assert api.get(group.path).expect(200)["limited_by"] == ["rate", "keys"]
     topic.produce(8, ordering_key="newer", tag="a")
     waiting = api.get(f"{group.path}/waiting").expect(200)
-    assert {each["ordering_key"]: each["waits_for"] for each in waiting["keys"]}["newer"] == "rate"
+    assert {each["value"]: each["waits_for"] for each in waiting["keys"]}["newer"] == "rate"

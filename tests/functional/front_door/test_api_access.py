@@ -24,7 +24,7 @@ def acting(api: Client, *scopes: str, **fields: Any) -> Client:
 def test_a_token_is_shown_once_and_never_listed(api: Client) -> None:
     new_token = token(api, "produce", "consume", topics=["orders.*"], expires_in_days=30, name="shop ü")
     assert new_token.keys() == {
-        *("id", "name", "scopes", "topics", "groups", "jobs", "rate_limit", "most_urgent"),
+        *("id", "name", "scopes", "topics", "groups", "jobs", "rate_limit", "most_urgent", "tenant"),
         *("created_at", "expires_at", "last_used_at", "token"),
     }
     assert (new_token["name"], new_token["scopes"], new_token["topics"]) == (

@@ -24,15 +24,15 @@ class Pair:
 
 
 def in_log(topic: Topic, n: int) -> Any:
-    return topic.produce(n, keys=["k"], tag="ab"[n], shard=n)
+    return topic.produce(n, keys=["k"], tag="ab"[n], tenant="cd"[n], shard=n)
 
 
 def delayed(topic: Topic, n: int) -> Any:
-    return topic.produce(n, keys=["k"], tag="ab"[n], shard=n, delay_seconds=3_600)
+    return topic.produce(n, keys=["k"], tag="ab"[n], tenant="cd"[n], shard=n, delay_seconds=3_600)
 
 
 def prepared(topic: Topic, n: int) -> Any:
-    message = {"body": n, "keys": ["k"], "tag": "ab"[n], "shard": n}
+    message = {"body": n, "keys": ["k"], "tag": "ab"[n], "tenant": "cd"[n], "shard": n}
     transaction = topic.api.post(f"{topic.path}/transactions", {"message": message}).expect(201)
     return {"id": transaction["message_id"], **transaction}
 
@@ -65,6 +65,7 @@ QUERIES: Mapping[str, Callable[[Pair], str]] = {
     "group": lambda pair: "group=late",
     "status": lambda pair: "status=CANCELLED",
     "tag": lambda pair: "tag=b",
+    "tenant": lambda pair: "tenant=d",
     "shard": lambda pair: "shard=1",
     "from_ms": lambda pair: f"from={pair.times[1]}",
     "to_ms": lambda pair: f"to={pair.times[0]}",

@@ -38,9 +38,10 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     "message": (
         "POST", "/messages", {"body": 1},
         {"body_base64": "text", "content_type": "null", "keys": "list", "tag": "text null",
-         "ordering_key": "text null", "shard": "int null", "priority": "int null", "headers": "dict",
-         "delay_seconds": "int null", "deliver_at": "null", "sent_at": "null", "expires_in_seconds": "int null",
-         "dedup_id": "text null", "dedup_until": "text", "retry": "dict null", "callback_url": "null"},
+         "tenant": "text null", "ordering_key": "text null", "shard": "int null", "priority": "int null",
+         "headers": "dict", "delay_seconds": "int null", "deliver_at": "null", "sent_at": "null",
+         "expires_in_seconds": "int null", "dedup_id": "text null", "dedup_until": "text", "retry": "dict null",
+         "callback_url": "null"},
     ),
     "batch": ("POST", "/messages/batch", {}, {"messages": "list"}),
     "group": (

@@ -44,7 +44,7 @@ def test_a_message_is_an_event_of_its_topic(payload: str) -> None:
 
 
 def test_the_place_of_a_message_is_in_headers_of_ours() -> None:
-    headers = post(push_batch(draft(1, tag="paid"))).headers
+    headers = post(push_batch(draft(1, tag="paid", tenant="Müller"))).headers
     assert {name: value for name, value in headers.items() if name.startswith("Headrace-")} == {
         "Headrace-Topic": "orders",
         "Headrace-Group": "billing",
@@ -52,8 +52,9 @@ def test_the_place_of_a_message_is_in_headers_of_ours() -> None:
         "Headrace-Offset": "7",
         "Headrace-Attempt": "2",
         "Headrace-Tag": "paid",
+        "Headrace-Tenant": "M%C3%BCller",
     }
-    assert "Headrace-Tag" not in post(push_batch(draft(1))).headers
+    assert not {"Headrace-Tag", "Headrace-Tenant"} & post(push_batch(draft(1))).headers.keys()
 
 
 @pytest.mark.parametrize("payload", ["binary", "structured"])
@@ -167,14 +168,16 @@ def test_a_batch_has_an_id_of_its_own_that_stays_the_same() -> None:
 
 
 def test_a_function_gets_whole_messages_and_any_json_body_to_the_digit() -> None:
-    exact = Draft(b"1.000000000000000000001", keys=("k",), tag="t", ordering_key="o", headers={"h": "v"})
+    exact = Draft(
+        b"1.000000000000000000001", keys=("k",), tag="t", tenant="u", ordering_key="o", headers={"h": "v"}
+    )
     text = event(push_batch(exact, raw(b"\x00\xff", "image/png")))
     assert b'"body":1.000000000000000000001,' in text
     one, two = json.loads(text)["messages"]
     assert one == {
         "id": "0123456789ab-3-7", "body": 1.0, "content_type": "application/json", "keys": ["k"], "tag": "t",
-        "ordering_key": "o", "headers": {"h": "v"}, "accepted_at": "2100-01-01T00:00:00.005Z", "attempt": 2,
-        "shard": 3, "offset": 7,
+        "tenant": "u", "ordering_key": "o", "headers": {"h": "v"}, "accepted_at": "2100-01-01T00:00:00.005Z",
+        "attempt": 2, "shard": 3, "offset": 7,
     }  # fmt: skip
     assert (two["body_base64"], two["content_type"], "body" in two) == ("AP8=", "image/png", False)
     assert {name: json.loads(text)[name] for name in ("topic", "group")} == {

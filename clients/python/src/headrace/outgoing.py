@@ -27,16 +27,17 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 class Outgoing:
     """What is sent: a `body` (anything that has a JSON form, or bytes) and how it shall travel.
 
-    `key` and `keys` are what the message is found by; `ordering_key` keeps those that share it in order; `priority` 0
-    is the most urgent; `delay` and `deliver_at` let it wait; `expires_in` lets it end; `dedup_id` makes the same
-    message sent again the same message, within the topic's window, or (`dedup_until="done"`) until every group has
-    ended it. It is sent to `callback_url`, in groups that allow it.
+    `key` and `keys` are what the message is found by; `tenant` is whom it is for; `ordering_key` keeps those that share
+    it in order; `priority` 0 is the most urgent; `delay` and `deliver_at` let it wait; `expires_in` lets it end;
+    `dedup_id` makes the same message sent again the same message, within the topic's window, or (`dedup_until="done"`)
+    until every group has ended it. It is sent to `callback_url`, in groups that allow it.
     """
 
     body: Any
     key: str | None = None
     keys: Sequence[str] = ()
     tag: str | None = None
+    tenant: str | None = None
     ordering_key: str | None = None
     shard: int | None = None
     priority: int | None = None
@@ -67,6 +68,7 @@ class Outgoing:
             content_type=self.content_type,
             keys=keys or None,
             tag=self.tag,
+            tenant=self.tenant,
             ordering_key=self.ordering_key,
             shard=self.shard,
             priority=self.priority,
@@ -104,6 +106,7 @@ class MessageFields(TypedDict, total=False):
     key: str | None
     keys: Sequence[str]
     tag: str | None
+    tenant: str | None
     ordering_key: str | None
     shard: int | None
     priority: int | None

@@ -17,9 +17,9 @@ Progress = Callable[[int], object]
 class AsyncMany(AsyncCaller):
     """What is done to many at once.
 
-    Each takes `ids` or a `filter` (`reason`, `error`, `tag`, `key`, `since`, `until`; `{}` or none: all), does it page
-    by page until `limit` or the end, and returns to how many. Without ids it is not repeated after a lost answer: where
-    it stands then is not known, and calling it again does the rest."""
+    Each takes `ids` or a `filter` (`reason`, `error`, `tag`, `tenant`, `key`, `since`, `until`; `{}` or none: all),
+    does it page by page until `limit` or the end, and returns to how many. Without ids it is not repeated after a lost
+    answer: where it stands then is not known, and calling it again does the rest."""
 
     async def redrive(
         self,

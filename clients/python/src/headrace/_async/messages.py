@@ -40,6 +40,7 @@ class AsyncMessages(AsyncCaller):
         status: str | None = None,
         key: str | None = None,
         tag: str | None = None,
+        tenant: str | None = None,
         shard: int | None = None,
         begin: datetime | str | None = None,
         end: datetime | str | None = None,
@@ -52,7 +53,7 @@ class AsyncMessages(AsyncCaller):
             "from": rfc3339(begin) if begin is not None else None,
             "to": rfc3339(end) if end is not None else None,
         }
-        query = {"group": group, "status": status, "key": key, "tag": tag, "shard": shard}
+        query = {"group": group, "status": status, "key": key, "tag": tag, "tenant": tenant, "shard": shard}
         query |= {"dedup_id": dedup_id, "limit": limit}
         return self._list(StoredMessage, path("topics", topic, "messages"), **query, **times)
 
@@ -116,6 +117,7 @@ class AsyncMessages(AsyncCaller):
         dry_run: bool = False,
         key: str | None = None,
         tag: str | None = None,
+        tenant: str | None = None,
         shard: int | None = None,
         begin: datetime | str | None = None,
         end: datetime | str | None = None,
@@ -143,6 +145,7 @@ class AsyncMessages(AsyncCaller):
             repeatable=postpone is None,
             key=key,
             tag=tag,
+            tenant=tenant,
             shard=shard,
             limit=limit,
             page_token=page_token,
@@ -188,6 +191,7 @@ class AsyncMessages(AsyncCaller):
         *,
         reason: str | None = None,
         tag: str | None = None,
+        tenant: str | None = None,
         key: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
@@ -198,7 +202,7 @@ class AsyncMessages(AsyncCaller):
         `error` is a part of the last error."""
         url_path = group_path(topic, group, "dead-letters")
         times = {name: rfc3339(at) for name, at in (("since", since), ("until", until)) if at is not None}
-        query = {"reason": reason, "tag": tag, "key": key, "error": error, "limit": limit}
+        query = {"reason": reason, "tag": tag, "tenant": tenant, "key": key, "error": error, "limit": limit}
         return self._list(DeadLetter, url_path, **query, **times)
 
     async def get_dead_letter(self, topic: str, group: str, id: str) -> DeadLetter:
@@ -219,6 +223,7 @@ class AsyncMessages(AsyncCaller):
         *,
         reason: str | None = None,
         tag: str | None = None,
+        tenant: str | None = None,
         key: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
@@ -235,6 +240,7 @@ class AsyncMessages(AsyncCaller):
             {"patch": patch, "dry_run": dry_run},
             reason=reason,
             tag=tag,
+            tenant=tenant,
             key=key,
             error=error,
             since=rfc3339(since) if since is not None else None,

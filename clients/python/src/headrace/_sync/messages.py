@@ -40,6 +40,7 @@ class Messages(Caller):
         status: str | None = None,
         key: str | None = None,
         tag: str | None = None,
+        tenant: str | None = None,
         shard: int | None = None,
         begin: datetime | str | None = None,
         end: datetime | str | None = None,
@@ -52,7 +53,7 @@ class Messages(Caller):
             "from": rfc3339(begin) if begin is not None else None,
             "to": rfc3339(end) if end is not None else None,
         }
-        query = {"group": group, "status": status, "key": key, "tag": tag, "shard": shard}
+        query = {"group": group, "status": status, "key": key, "tag": tag, "tenant": tenant, "shard": shard}
         query |= {"dedup_id": dedup_id, "limit": limit}
         return self._list(StoredMessage, path("topics", topic, "messages"), **query, **times)
 
@@ -116,6 +117,7 @@ class Messages(Caller):
         dry_run: bool = False,
         key: str | None = None,
         tag: str | None = None,
+        tenant: str | None = None,
         shard: int | None = None,
         begin: datetime | str | None = None,
         end: datetime | str | None = None,
@@ -143,6 +145,7 @@ class Messages(Caller):
             repeatable=postpone is None,
             key=key,
             tag=tag,
+            tenant=tenant,
             shard=shard,
             limit=limit,
             page_token=page_token,
@@ -186,6 +189,7 @@ class Messages(Caller):
         *,
         reason: str | None = None,
         tag: str | None = None,
+        tenant: str | None = None,
         key: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
@@ -196,7 +200,7 @@ class Messages(Caller):
         `error` is a part of the last error."""
         url_path = group_path(topic, group, "dead-letters")
         times = {name: rfc3339(at) for name, at in (("since", since), ("until", until)) if at is not None}
-        query = {"reason": reason, "tag": tag, "key": key, "error": error, "limit": limit}
+        query = {"reason": reason, "tag": tag, "tenant": tenant, "key": key, "error": error, "limit": limit}
         return self._list(DeadLetter, url_path, **query, **times)
 
     def get_dead_letter(self, topic: str, group: str, id: str) -> DeadLetter:
@@ -215,6 +219,7 @@ class Messages(Caller):
         *,
         reason: str | None = None,
         tag: str | None = None,
+        tenant: str | None = None,
         key: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
@@ -231,6 +236,7 @@ class Messages(Caller):
             {"patch": patch, "dry_run": dry_run},
             reason=reason,
             tag=tag,
+            tenant=tenant,
             key=key,
             error=error,
             since=rfc3339(since) if since is not None else None,

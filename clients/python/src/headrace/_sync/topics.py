@@ -115,11 +115,14 @@ class Topics(Caller):
         expires_in_days: int | None = None,
         rate_limit: int | None = None,
         most_urgent: int | None = None,
+        tenant: str | None = None,
     ) -> Token:
         """Make a token; its text is shown this once. `rate_limit`: calls a second; `most_urgent`: the lowest
         priority that it may give. Not repeated after a lost answer: look into the list."""
         body = given(name=name, scopes=scopes, topics=topics, groups=groups, jobs=jobs)
-        body |= given(expires_in_days=expires_in_days, rate_limit=rate_limit, most_urgent=most_urgent)
+        body |= given(
+            expires_in_days=expires_in_days, rate_limit=rate_limit, most_urgent=most_urgent, tenant=tenant
+        )
         return self._ask(Token, "POST", path("tokens"), body, repeatable=False)
 
     def list_tokens(self, *, limit: int | None = None) -> Pager[Token]:

@@ -28,6 +28,7 @@ def list_dead(
     error: many.Error = None,
     key: many.Key = None,
     tag: many.Tag = None,
+    tenant: many.Tenant = None,
     since: many.Since = None,
     until: many.Until = None,
     limit: Limit = 20,
@@ -41,6 +42,7 @@ def list_dead(
         error=error,
         key=key,
         tag=tag,
+        tenant=tenant,
         since=since,
         until=until,
         limit=min(limit, 200),
@@ -75,6 +77,7 @@ def show(context: typer.Context, topic: Topic, group: Group, id: MessageId) -> N
         "accepted_at",
         "keys",
         "tag",
+        "tenant",
         "headers",
         "edited",
     )
@@ -117,6 +120,7 @@ def redrive(
     error: many.Error = None,
     key: many.Key = None,
     tag: many.Tag = None,
+    tenant: many.Tenant = None,
     since: many.Since = None,
     until: many.Until = None,
     rate: Annotated[int | None, typer.Option(min=1, help="So many a second.")] = None,
@@ -126,7 +130,9 @@ def redrive(
 ) -> None:
     """Send dead letters to their group again; attempts are counted from the start."""
     s = session(context)
-    which = many.chosen(ids, limit, reason=reason, error=error, key=key, tag=tag, since=since, until=until)
+    which = many.chosen(
+        ids, limit, reason=reason, error=error, key=key, tag=tag, tenant=tenant, since=since, until=until
+    )
     seen = s.hr.preview("redrive", topic, group, **which)
     do = partial(s.hr.redrive, topic, group, ids=which.get("ids"), plan=seen.plan, rate=rate, limit=limit)
     verb = f"At {rate} a second redrive" if rate else "Redrive"
@@ -145,6 +151,7 @@ def delete(
     error: many.Error = None,
     key: many.Key = None,
     tag: many.Tag = None,
+    tenant: many.Tenant = None,
     since: many.Since = None,
     until: many.Until = None,
     limit: many.Most = None,
@@ -153,7 +160,9 @@ def delete(
 ) -> None:
     """Delete dead letters for good."""
     s = session(context)
-    which = many.chosen(ids, limit, reason=reason, error=error, key=key, tag=tag, since=since, until=until)
+    which = many.chosen(
+        ids, limit, reason=reason, error=error, key=key, tag=tag, tenant=tenant, since=since, until=until
+    )
     seen = s.hr.preview("delete", topic, group, **which)
     do = partial(s.hr.delete_dead_letters, topic, group, ids=which.get("ids"), plan=seen.plan, limit=limit)
     many.on_many(s, ("Delete for good", "dead letter", "deleted"), ids, seen, do, preview, yes)

@@ -80,17 +80,16 @@ def show(context: typer.Context, topic: Topic, group: Group) -> None:
 
 @app.command(epilog="Example: headrace groups waiting orders mailer")
 def waiting(context: typer.Context, topic: Topic, group: Group) -> None:
-    """Show who waits for what: the ordering keys with most messages next in line, and what limits the group."""
+    """Show who waits for what: the ordering keys and tenants with most messages next in line, and the limits."""
     s = session(context)
     answer = s.hr.get_group_waiting(topic, group)
     if s.output.as_json:
         s.output.document(answer)
         return
     s.output.say(f"Limited by: {', '.join(answer.limited_by) or 'nothing'}. Messages read: {answer.read}.")
-    rows = [
-        (w.ordering_key or "none", w.messages, w.oldest_at, w.waits_for or "a claim") for w in answer.keys
-    ]
-    s.output.out.print(table_of(("KEY", "MESSAGES", "SINCE", "WAITS FOR"), rows))
+    for name, waiters in (("KEY", answer.keys), ("TENANT", answer.tenants)):
+        rows = [(w.value or "none", w.messages, w.oldest_at, w.waits_for or "a claim") for w in waiters]
+        s.output.out.print(table_of((name, "MESSAGES", "SINCE", "WAITS FOR"), rows))
 
 
 @app.command(epilog="Example: headrace groups create orders mailer --from earliest")
@@ -205,6 +204,7 @@ def retry(
     error: many.Error = None,
     key: many.Key = None,
     tag: many.Tag = None,
+    tenant: many.Tenant = None,
     since: many.Since = None,
     until: many.Until = None,
     consumer: Annotated[str | None, typer.Option(help="Of a broadcast: only this one's.")] = None,
@@ -214,7 +214,7 @@ def retry(
 ) -> None:
     """Make the next attempts of waiting deliveries now."""
     s = session(context)
-    which = many.chosen(ids, limit, error=error, key=key, tag=tag, since=since, until=until)
+    which = many.chosen(ids, limit, error=error, key=key, tag=tag, tenant=tenant, since=since, until=until)
     seen = s.hr.preview("retry", topic, group, **which, consumer=consumer)
     do = partial(s.hr.retry_many, topic, group, **which, consumer=consumer)
     many.on_many(s, ("Retry now", "waiting delivery", "retried"), ids, seen, do, preview, yes)

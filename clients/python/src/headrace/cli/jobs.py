@@ -40,6 +40,7 @@ def put(
     at: Annotated[str | None, typer.Option(help="When to deliver it: 2030-01-01T00:00:00Z.")] = None,
     tag: Annotated[str | None, typer.Option(help="A tag that groups may filter by.")] = None,
     callback_url: CallbackUrl = None,
+    tenant: Annotated[str | None, typer.Option(help="Whom it is for.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
 ) -> None:
     """Store a message under a name, or replace the one that waits under it: content and time."""
@@ -52,6 +53,7 @@ def put(
         deliver_at=at,
         tag=tag,
         callback_url=callback_url,
+        tenant=tenant,
         headers=headers_of(header),
     )
     s.output.one(sent, [(name, getattr(sent, name)) for name in ("id", "job", "status", "deliver_at")])

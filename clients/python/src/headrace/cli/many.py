@@ -20,6 +20,7 @@ Reason = Annotated[
 Error = Annotated[str | None, typer.Option(help="Only those whose last error has this text in it.")]
 Key = Annotated[str | None, typer.Option(help="Only those with this key.")]
 Tag = Annotated[str | None, typer.Option(help="Only those with this tag.")]
+Tenant = Annotated[str | None, typer.Option(help="Only those of this tenant.")]
 Since = Annotated[
     str | None, typer.Option(help="Only those that failed since this time (2030-01-01T00:00:00Z).")
 ]

@@ -27,6 +27,7 @@ _COLUMNS = ("ACCEPTED", "ID", "STATUS", "KEYS", "TAG", "BODY")
 
 Key = Annotated[str | None, typer.Option(help="Only messages with this key.")]
 Tag = Annotated[str | None, typer.Option(help="Only messages with this tag.")]
+Tenant = Annotated[str | None, typer.Option(help="Only messages of this tenant.")]
 DedupId = Annotated[str | None, typer.Option(help="The message with this dedup id.")]
 InGroup = Annotated[str | None, typer.Option("--group", help="Use the status in this group.")]
 Status = Annotated[
@@ -47,6 +48,7 @@ def find(
     topic: Topic,
     key: Key = None,
     tag: Tag = None,
+    tenant: Tenant = None,
     group: InGroup = None,
     status: Status = None,
     begin: Annotated[str | None, typer.Option("--from", help="Accepted since this time.")] = None,
@@ -60,6 +62,7 @@ def find(
         topic,
         key=key,
         tag=tag,
+        tenant=tenant,
         group=group,
         status=status,
         begin=begin,
@@ -87,6 +90,7 @@ def show_message(s: Session, message: StoredMessage) -> None:
         "expires_at",
         "keys",
         "tag",
+        "tenant",
         "ordering_key",
         "priority",
         "callback_url",
@@ -136,6 +140,7 @@ def tail(
     topic: Topic,
     key: Key = None,
     tag: Tag = None,
+    tenant: Tenant = None,
     group: InGroup = None,
     status: Status = None,
     grep: Annotated[str | None, typer.Option(help="Only bodies that match this regular expression.")] = None,
@@ -150,7 +155,7 @@ def tail(
     except re.error as error:
         raise typer.BadParameter(f"--grep is no regular expression: {error}") from None
     since = _moment(begin) if begin else now()
-    filters = {"key": key, "tag": tag, "group": group, "status": status}
+    filters = {"key": key, "tag": tag, "tenant": tenant, "group": group, "status": status}
     fresh = (m for m in _fresh(s, topic, since, filters, every) if not pattern or pattern.search(_text(m)))
     for message in islice(fresh, max):
         _print(s.output, message)

@@ -35,6 +35,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     body: Any
     keys: list[str] | None = None
     tag: str | None = None
+    tenant: str | None = None
     ordering_key: str | None = None
     priority: int | None = None
     headers: dict[str, str] | None = None
@@ -66,6 +67,9 @@ def send(
     ] = False,
     key: Annotated[str | None, typer.Option(help="A key to find the message by.")] = None,
     tag: Annotated[str | None, typer.Option(help="A tag that groups may filter by.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Whom it is for: tenants do not delay one another.")
+    ] = None,
     ordering_key: Annotated[str | None, typer.Option(help="Messages that share it keep their order.")] = None,
     priority: Annotated[int | None, typer.Option(help="0 is the most urgent (the last one).")] = None,
     delay: Annotated[str | None, typer.Option(help="A delay: 30s, 15m, 2h, 7d.")] = None,
@@ -86,6 +90,7 @@ def send(
     options: dict[str, Any] = {
         "key": key,
         "tag": tag,
+        "tenant": tenant,
         "ordering_key": ordering_key,
         "priority": priority,
         "delay": delay,

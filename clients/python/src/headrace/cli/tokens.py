@@ -33,11 +33,12 @@ def create(
         list[str] | None,
         typer.Option(help="Only jobs of these names: a pattern, as partner-7/*. Repeatable."),
     ] = None,
+    tenant: Annotated[str | None, typer.Option(help="What it sends is for this tenant.")] = None,
     days: Annotated[int | None, typer.Option(help="For how many days it is valid.")] = None,
 ) -> None:
     """Create a token. Its text is printed only once."""
     s = session(context)
-    token = s.hr.create_token(name, scope, topics=topic, jobs=job, expires_in_days=days)
+    token = s.hr.create_token(name, scope, topics=topic, jobs=job, tenant=tenant, expires_in_days=days)
     if s.output.as_json:
         s.output.document(token)
         return

@@ -34,6 +34,7 @@ def recheck(
     error: many.Error = None,
     key: many.Key = None,
     tag: many.Tag = None,
+    tenant: many.Tenant = None,
     since: many.Since = None,
     until: many.Until = None,
     limit: many.Most = None,
@@ -42,7 +43,7 @@ def recheck(
 ) -> None:
     """Ask the producers of undecided transactions again."""
     s = session(context)
-    which = many.chosen(None, limit, error=error, key=key, tag=tag, since=since, until=until)
+    which = many.chosen(None, limit, error=error, key=key, tag=tag, tenant=tenant, since=since, until=until)
     seen = s.hr.preview("recheck", topic, **which)
     do = partial(s.hr.recheck, topic, **which)
     many.on_many(s, ("Ask about", "transaction", "rechecked"), None, seen, do, preview, yes)

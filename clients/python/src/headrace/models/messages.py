@@ -40,6 +40,7 @@ class Content(Model, frozen=True, kw_only=True, rename={"raw_body": "body"}):
     priority: int | None = None
     job: str | None = None
     callback_url: str | None = None
+    tenant: str | None = None
     headers: dict[str, str] = {}
     shard: int | None = None
     offset: int | None = None

@@ -76,6 +76,7 @@ class Token(Model, frozen=True, kw_only=True):
     jobs: list[str] | None = None
     rate_limit: int | None = None
     most_urgent: int | None = None
+    tenant: str | None = None
     last_used_at: datetime | None = None
     token: str | None = None
 

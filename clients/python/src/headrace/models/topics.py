@@ -186,20 +186,21 @@ class Group(GroupSettings, frozen=True, kw_only=True):
 
 
 class Waiters(Model, frozen=True, kw_only=True):
-    """Messages of one ordering key (None: of none) that no consumer has yet, and for what they wait."""
+    """Messages of one ordering key or tenant (None: of none) that no consumer has yet, and for what they wait."""
 
     messages: int
     oldest_at: datetime
-    ordering_key: str | None = None
+    value: str | None = None
     waits_for: str | None = None
 
 
 class GroupWaiting(Model, frozen=True, kw_only=True):
-    """What limits a group, and of the messages next in line that were read the keys that most have."""
+    """What limits a group, and of the messages next in line that were read the keys and the tenants that most have."""
 
     read: int
     limited_by: list[str] = []
     keys: list[Waiters] = []
+    tenants: list[Waiters] = []
 
 
 class Consumer(Model, frozen=True, kw_only=True):

@@ -80,7 +80,8 @@ def _event(
     id, source = attributes.pop("id"), attributes.pop("source", "")
     kind, time, subject = (attributes.pop(name, "") for name in ("type", "time", "subject"))
     attributes.pop("specversion", None)
-    shard, offset, attempt, tag = (place(name) for name in ("shard", "offset", "attempt", "tag"))
+    names = ("shard", "offset", "attempt", "tag", "tenant")
+    shard, offset, attempt, tag, tenant = map(place, names)
     return Event(
         id=id,
         topic=headers.get("headrace-topic") or source.rpartition("/")[2],
@@ -90,7 +91,8 @@ def _event(
         attributes=attributes,
         content_type=media,
         keys=[subject] if subject else [],
-        tag=_ENCODED.sub(lambda part: unquote(part[0]), tag) if tag else None,
+        tag=_text(tag),
+        tenant=_text(tenant),
         headers={n: v for n, v in headers.items() if not n.startswith(_NOT_THE_PRODUCERS)},
         shard=int(shard) if shard else None,
         offset=int(offset) if offset else None,
@@ -98,6 +100,10 @@ def _event(
         accepted_at=typed.converted(time, datetime) if time else None,
         **content,
     )
+
+
+def _text(value: str | None) -> str | None:
+    return _ENCODED.sub(lambda part: unquote(part[0]), value) if value else None
 
 
 def _content_of(body: bytes, media: str) -> dict[str, Any]:
