@@ -102,7 +102,9 @@ def test_blocked_keys_and_by_whom(api: Client, browser: Browser) -> None:
     assert len(rows) == 2, "green is leased, and none of its messages waits"
     assert messages[0]["id"] in rows[0]
     assert "Messages wait now because of earlier messages of their keys" in " ".join(screen.text.split())
-    who = browser.get(f"/console/topics/{topic.name}/groups/{group.name}?waiting=1").html.split("Waits for")[1]
+    who = browser.get(f"/console/topics/{topic.name}/groups/{group.name}?waiting=1").html.split("Waits for")[
+        1
+    ]
     assert [key in who for key in ("red", "blue", "green")] == [True, True, False]
     group.nack(messages[2], delay_seconds=900)
     table = browser.get(f"/console/topics/{topic.name}/groups/{group.name}").html.split("Blocked keys")[1]
