@@ -41,17 +41,6 @@ def test_an_account_may_be_by_the_hour(token_buckets: TokenBuckets) -> None:
     assert sum(counts) in (599, 600, 601)
 
 
-def test_processes_share_a_topics_rate(stage: Stage) -> None:
-    topic = make.topic(rate_limit=100)
-    processes = [RateLimits(stage.another().token_buckets, stage.clock, SeededRandom()) for _ in range(3)]
-    counts = []
-    for n in range(4_000):
-        counts.append(processes[n * 7 % 3].admit(topic, 1))
-        stage.clock.advance(3)
-    assert 950 <= sum(counts[:3_333]) <= 1_050
-    assert 950 <= sum(counts[-3_333:]) <= 1_050
-
-
 @pytest.mark.parametrize("another", [False, True])
 def test_a_clock_that_is_set_back_stops_nobody(stage: Stage, another: bool) -> None:
     """Neither its process, which stays away from an empty account for a moment, nor others that see the account."""
