@@ -29,8 +29,7 @@ _MOST_AHEAD_MS = 60_000
 _SHORTEST_WAIT_MS = 20
 _LONGEST_WAIT_MS = 1_000  # for a permit
 _EARLY_MS = 300
-_STEP_MS = 250
-_SECOND_STEP_MS = 5_000
+_STEP_MS, _SECOND_STEP_MS = 250, 5_000  # of the timers that a run, and a second one beside it, leave
 _ACCEPTED = 202
 
 
@@ -52,8 +51,8 @@ class DispatchRun:
         self._claims = Claims(context.claimer, self._capacity, self._time, self._settlements, uid)
         self._calls = Calls(context, self._capacity, self._time)
         self._looked_ms = 0
-        self._waited_ms = 0  # for permits, since the last result
-        self._is_second = False  # another run of the task gets the permits
+        # How long it waited for permits since the last result; does another run of the task get them?
+        self._waited_ms, self._is_second = 0, False
         self._is_slow = task.is_slow
         self._compare_clocks(news)
         self._last_known: tuple[Topic, Group] | None = None

@@ -17,7 +17,7 @@ from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.token_bucket import Grant
 from chalicelib.domain.topic import cursor_key
 from chalicelib.services.consume.settle import Nack
-from chalicelib.services.core.rate_limiter import RateLimits, account_of
+from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.services.produce.appender import ProduceResult
 from chalicelib.store.layout import FRAGMENTS
 from chalicelib.store.token_buckets import TokenBuckets
@@ -39,17 +39,6 @@ def test_an_account_may_be_by_the_hour(token_buckets: TokenBuckets) -> None:
     assert token_buckets.take(host, 600, 1, START_MS + 5_999, 3600) == Grant(0, 1)
     counts = [token_buckets.take(host, 600, 1, START_MS + hour_ms * n // 900, 3600).count for n in range(900)]
     assert sum(counts) in (599, 600, 601)
-
-
-def test_processes_share_a_topics_rate(stage: Stage) -> None:
-    topic = make.topic(rate_limit=100)
-    processes = [RateLimits(stage.another().token_buckets, stage.clock, SeededRandom()) for _ in range(3)]
-    counts = []
-    for n in range(4_000):
-        counts.append(processes[n * 7 % 3].admit(topic, 1))
-        stage.clock.advance(3)
-    assert 950 <= sum(counts[:3_333]) <= 1_050
-    assert 950 <= sum(counts[-3_333:]) <= 1_050
 
 
 @pytest.mark.parametrize("another", [False, True])
@@ -179,7 +168,6 @@ def test_a_receive_waits_for_its_permit(stage: Stage) -> None:
     group = desk.group(rate_limit=0.5)
     desk.produce(*make.drafts(3))
     assert len(desk.receive(group)) == 1
-    assert stage.adapters.token_buckets.take(account_of(group), 0.5, 1, stage.clock.now_ms()).count == 0
     began_ms = stage.clock.now_ms()
     assert len(desk.deps.receiver.receive(desk.topic, group, None, 10, 20, 30)) == 1
     assert 100 <= stage.clock.now_ms() - began_ms <= 500, "an idle account holds not quite two"
@@ -204,11 +192,7 @@ def test_a_group_that_is_pushed_to_gets_its_rate(stage: Stage, rate: float, shar
     desk.produce(*make.drafts(int(rate * seconds * 1.2)))
     desk.push()
     desk.pass_time(max(1, seconds - (stage.clock.now_ms() - began_ms) / 1000))
-    times_ms = [
-        at_ms
-        for at_ms, n in sorted((c.at_ms, len(c.attempts)) for c in desk.subscribers.calls)
-        for _ in range(n)
-    ]
+    times_ms = [call.at_ms for call in desk.subscribers.calls]
     passed = (times_ms[-1] - began_ms) / 1000
     assert passed > 0.9 * seconds
     assert len(times_ms) >= 0.95 * rate * passed - 1
