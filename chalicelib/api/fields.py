@@ -40,6 +40,7 @@ MediaType = Annotated[str, Meta(min_length=1, max_length=lim.MAX_CONTENT_TYPE_CH
 JOB_PATTERN = r"^[!->@-Z^-~]{1,128}\Z"
 STATIC_VALUE = r"^[!-~]([ -~]*[!-~])?\Z"
 StaticValue = Annotated[str, Meta(min_length=1, pattern=STATIC_VALUE)]
+StaticHeaders = Annotated[dict[HeaderName, StaticValue], Meta(max_length=lim.MAX_STATIC_HEADERS)]
 TIMEZONE = r"^[A-Za-z0-9_+/-]+\Z"
 APP = r"^[A-Za-z0-9._/-]{1,64}\Z"
 Priority = Annotated[int, Meta(ge=0, lt=lim.MAX_PRIORITIES)]

@@ -30,9 +30,7 @@ _OTHER_TOPICS = "TOPIC_FORBIDDEN", "The token is limited to other topics."
 _SOME_GROUPS = "GROUP_FORBIDDEN", "This concerns all groups: it needs a token for all groups."
 _OTHER_GROUPS = "GROUP_FORBIDDEN", "The token is limited to other groups."
 _OTHER_JOBS = "JOB_FORBIDDEN", "The token is limited to other jobs."
-_TRACEPARENT = re.compile(
-    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII
-)
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Unauthenticated(errors.Unauthorized):
@@ -48,11 +46,9 @@ class Unauthenticated(errors.Unauthorized):
 def register(app: Chalice, authorizer: Any, calls: Sequence[Call] = CALLS) -> None:
     """Give every call a route in the Chalice app."""
     for entry in calls:
-        auth = {"authorizer": authorizer} if entry.scopes else {}
-        route = app.route(
-            entry.path, methods=[entry.method], content_types=["*/*"], name=entry.handler.__name__, **auth
-        )
-        route(_view(app, entry))
+        how = {"methods": [entry.method], "content_types": ["*/*"], "name": entry.handler.__name__}
+        how |= {"authorizer": authorizer} if entry.scopes else {}
+        app.route(entry.path, **how)(_view(app, entry))
 
 
 def _view(app: Chalice, entry: Call) -> Callable[..., ChaliceResponse]:

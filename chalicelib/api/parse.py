@@ -45,6 +45,7 @@ from .http import check_priority, invalid, trace_of
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)  # a float of seconds would lose one of these now and then
 _TIME = r"(?a)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)\Z"  # compiled when it is needed
+DedupId = Annotated[str, Meta(min_length=1, max_length=lim.MAX_DEDUP_ID_CHARS, pattern=TEXT)]
 
 
 class MessageBody(Struct, forbid_unknown_fields=True):
@@ -64,9 +65,7 @@ class MessageBody(Struct, forbid_unknown_fields=True):
     deliver_at: Time | None = None
     sent_at: Time | None = None
     expires_in_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DELAY_SECONDS)] | None = None
-    dedup_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_DEDUP_ID_CHARS, pattern=TEXT)] | None = (
-        None
-    )
+    dedup_id: DedupId | None = None
     dedup_until: Literal["window", "done"] = "window"
     retry: settings.Retry | None = None
     callback_url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None

@@ -20,10 +20,9 @@ from .. import audit, lists, parse
 from ..calls import ANY, CONSUMER, GROUP, PAGED, READ, Context, Response, call
 from ..fields import (
     Count,
-    HeaderName,
     Instance,
     RotateBody,
-    StaticValue,
+    StaticHeaders,
     Time,
     at,
     at_or_none,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
 
 RejectStatus = Annotated[int, Meta(ge=400, le=499)]
+Expiry = Annotated[int, Meta(ge=lim.MIN_CONSUMER_EXPIRY_SECONDS, le=lim.MAX_CONSUMER_EXPIRY_SECONDS)]
 
 
 class ConsumerBody(Struct, forbid_unknown_fields=True):
@@ -54,13 +54,11 @@ class ConsumerBody(Struct, forbid_unknown_fields=True):
     secret: Annotated[str, Meta(max_length=256)] | None = None
     function: Annotated[str, Meta(max_length=256)] | None = None
     timeout_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_TIMEOUT_SECONDS)] | None = None
-    headers: Annotated[dict[HeaderName, StaticValue], Meta(max_length=lim.MAX_STATIC_HEADERS)] | None = None
+    headers: StaticHeaders | None = None
     reject_statuses: Annotated[list[RejectStatus], Meta(max_length=lim.MAX_REJECT_STATUSES)] = []
     transform: Annotated[str, Meta(min_length=1)] | None = None
     batch_wait_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_BATCH_WAIT_SECONDS)] = 0
-    expires_after_seconds: (
-        Annotated[int, Meta(ge=lim.MIN_CONSUMER_EXPIRY_SECONDS, le=lim.MAX_CONSUMER_EXPIRY_SECONDS)] | None
-    ) = None
+    expires_after_seconds: Expiry | None = None
     instance: Instance | None = None
     begin: str | None = field(default=None, name="from")
 
@@ -173,9 +171,8 @@ def put_consumer(context: Context) -> Response[RegisteredConsumer]:
     contact = _contact(context, group)
     if contact.kind == ConsumerKind.URL:  # its owner had seconds to answer: for longer than a deletion waits
         topic, group = context.group(consistent=True)
-    member, is_new, secret, taken_from = context.deps.registry.register(
-        topic, group, context.params["consumer"], contact
-    )
+    register, name = context.deps.registry.register, context.params["consumer"]
+    member, is_new, secret, taken_from = register(topic, group, name, contact)
     audit.note_taken_over(context, member.consumer, taken_from)
     with suppress(Unavailable):  # its secret is shown now or never, and the sweep finds what waits for it
         context.deps.waker.wake_for(topic, group, member.consumer)

@@ -298,7 +298,5 @@ def text_of(body: bytes) -> str:
 
 def holds_text(draft: Draft, text: str) -> bool:
     """Is the text in the body, its keys or its headers?"""
-    needle = text.lower()
-    if needle in draft.body.decode(errors="replace").lower():
-        return True
-    return any(needle in each.lower() for each in (*draft.keys, *draft.headers.values(), draft.tag or ""))
+    texts = (draft.body.decode(errors="replace"), *draft.keys, *draft.headers.values(), draft.tag or "")
+    return any(text.lower() in each.lower() for each in texts)
