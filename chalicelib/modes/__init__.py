@@ -16,4 +16,4 @@ POLICIES: Mapping[Mode, Policy] = {
     Mode.BROADCAST: Broadcast(),
 }
 
-__all__ = ["POLICIES", "Candidate", "ClaimVerdict", "Policy"]
+__all__ = ["POLICIES", "Candidate", "ClaimVerdict", "Policy", "Serial"]

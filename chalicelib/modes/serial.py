@@ -8,18 +8,22 @@ The shard waits only while its cursor has no space for more.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from ..domain import ranges
 from ..domain.cursor import Cursor, Selection
 from ..domain.cursor_transitions import leased_units
 from ..domain.limits import MAX_PASSED_OVER
 from ..domain.ranges import Range
-from ..domain.spans import Span
+from ..domain.spans import Span, in_order
 from .policy import Candidate, ClaimVerdict
 
 
+@dataclass(frozen=True, slots=True)
 class Serial:
     """The policy of groups in the mode SERIAL."""
+
+    run: int = 0
 
     per_consumer = False
     reads_units = True
@@ -32,54 +36,85 @@ class Serial:
         unclaimed: Sequence[Candidate],
         most: int,
     ) -> Selection:
-        """Grant the first unsettled message of each free unit, lowest offset first."""
-        busy = leased_units(cursor)
-        grants: list[Span] = []
+        """Grant the first unsettled message of each free unit, lowest offset first; in a run, also those behind it."""
+        grants = _Grants(most, self.run, leased_units(cursor))
         settled_ranges: list[Range] = []
         due_candidates = {candidate.offset: candidate for candidate in returned}
-        for span in cursor.waiting:  # a unit's first waiting message decides whether the unit may go on
-            for offset in span.offsets():
-                if span.unit in busy:
-                    break
+        waiting: dict[str, list[Span]] = {}
+        for span in cursor.waiting:
+            waiting.setdefault(span.unit, []).append(span)
+        for unit in waiting:
+            if unit in grants.busy:
+                continue
+            for offset, _ in in_order(waiting[unit]):  # the first that is not due stops its unit
                 candidate = due_candidates.get(offset)
                 if candidate and candidate.verdict is ClaimVerdict.SETTLE:
                     settled_ranges.append((offset, offset + 1))
-                    continue
-                busy.add(span.unit)
-                if candidate and len(grants) < most:
-                    grants.append(Span(offset, 1, candidate.attempt, span.unit))
-        passed_over = _take_unclaimed(unclaimed, busy, grants, settled_ranges, most)
-        next_offset = max([cursor.next, *(s.end for s in grants), *(end for _, end in settled_ranges)])
-        if not grants and len(passed_over) == MAX_PASSED_OVER:
+                elif not (candidate and grants.take(candidate)):
+                    grants.stop(unit)
+                    break
+                elif unit not in grants.growing:
+                    break
+        passed_over = _take_unclaimed(unclaimed, grants, settled_ranges)
+        granted = grants.spans
+        next_offset = max([cursor.next, *(s.end for s in granted), *(end for _, end in settled_ranges)])
+        if not granted and len(passed_over) == MAX_PASSED_OVER:
             next_offset = max(next_offset, passed_over[-1].end)
         # Fewer offsets passed over behind the last grant stay unclaimed, to save a write.
         return Selection(
-            tuple(grants),
+            tuple(granted),
             tuple(s for s in passed_over if s.end <= next_offset),
             ranges.normalise(settled_ranges),
             next_offset,
         )
 
 
+@dataclass(slots=True)
+class _Grants:
+    """What one claim grants: of at most `most` units, and in runs up to `run` messages in all."""
+
+    most: int
+    run: int
+    busy: set[str]  # units whose next message may not be granted, but for those that grow
+    growing: set[str] = field(default_factory=set)  # units with a run that the next message may join
+    spans: list[Span] = field(default_factory=list)
+    units: int = 0
+
+    def take(self, candidate: Candidate) -> bool:
+        """Grant the next message of a unit, if it may be granted; if not, those behind it are not either."""
+        unit = candidate.unit
+        is_first = unit not in self.busy
+        if not (self.units < self.most if is_first else unit in self.growing and len(self.spans) < self.run):
+            self.stop(unit)
+            return False
+        self.busy.add(unit)
+        self.units += is_first
+        if is_first and self.run > 1:
+            self.growing.add(unit)
+        self.spans.append(Span(candidate.offset, 1, candidate.attempt, unit))
+        return True
+
+    def stop(self, unit: str) -> None:
+        self.busy.add(unit)
+        self.growing.discard(unit)
+
+    @property
+    def is_full(self) -> bool:
+        return self.units >= self.most and not (self.growing and len(self.spans) < self.run)
+
+
 def _take_unclaimed(
-    unclaimed: Sequence[Candidate],
-    busy: set[str],
-    grants: list[Span],
-    settled_ranges: list[Range],
-    most: int,
+    unclaimed: Sequence[Candidate], grants: _Grants, settled_ranges: list[Range]
 ) -> list[Span]:
-    """Add grants from `unclaimed` to the list; returns the spans passed over."""
+    """Grant of the messages never claimed; returns the spans passed over."""
     passed_over: list[Span] = []
     for candidate in unclaimed:
-        if len(grants) >= most:
+        if grants.is_full:
             break
         if candidate.verdict is ClaimVerdict.SETTLE:
             settled_ranges.append((candidate.offset, candidate.offset + candidate.count))
-        elif candidate.unit not in busy:
-            busy.add(candidate.unit)
-            grants.append(Span(candidate.offset, 1, candidate.attempt, candidate.unit))
-        elif len(passed_over) < MAX_PASSED_OVER:
+        elif not grants.take(candidate):
+            if len(passed_over) == MAX_PASSED_OVER:
+                break
             passed_over.append(Span(candidate.offset, 1, 1, candidate.unit))
-        else:
-            break
     return passed_over

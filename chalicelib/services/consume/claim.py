@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...domain import cursor_size, notice
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import PULLED, Cursor
+from ...domain.cursor import PULLED, RUN, Cursor
 from ...domain.errors import Unavailable
 from ...domain.ids import base32
 from ...domain.limits import MAX_ANSWER_BYTES
@@ -114,6 +114,7 @@ class Claimer:
             planner = self._planner(claimant, shard, now_ms)
             token = f"{base32(state.cursor.epoch + 1)}.{claimant.mark or self.random.id(4)}"
             token += "" if claimant.is_called else PULLED
+            token += f".{claimant.lease_seconds}{RUN}" if claimant.run else ""
             plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
             selection = plan.selection
             if not (selection.granted or selection.settled or selection.passed_over):
@@ -144,7 +145,7 @@ class Claimer:
         for shard in (*range(claimant.topic.shards), None):
             cursor = cursors.get(str(claimant.key(shard).shard), Cursor())
             for lease in cursor.leases.values():
-                is_ours = lease.token.removesuffix(PULLED).endswith(f".{claimant.mark}")
+                is_ours = lease.token.split(".")[1].removesuffix(PULLED) == claimant.mark
                 if is_ours and lease.deadline_ms > now_ms:
                     began_ms = lease.deadline_ms - claimant.lease_seconds * 1000
                     messages += self._planner(claimant, shard, began_ms).held(cursor, lease)
@@ -237,7 +238,7 @@ class Claimer:
         for lease in cursor.leases.values():
             if lease.deadline_ms > now_ms:
                 continue
-            lapsed = (_lapsed_attempt(shard, *each, plan.messages) for each in lease.attempts().items())
+            lapsed = (_lapsed_attempt(shard, *each, plan.messages) for each in lease.begun().items())
             self.attempt_log.note(
                 claimant.topic,
                 claimant.group,

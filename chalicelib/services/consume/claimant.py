@@ -14,7 +14,7 @@ from ...domain.receipt import Receipt
 from ...domain.retry_policy import last_attempt
 from ...domain.status import Because
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...modes import POLICIES, Policy
+from ...modes import POLICIES, Policy, Serial
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class Claimant:
     is_called: bool = False  # the owner is a push consumer
     seat: Seat | None = None  # of a pull consumer: it leaves the others their part
     mark: str = ""  # of its receive, in the tokens of its leases (see `lease_mark`)
+    run: int = 0  # how many messages runs may have in one claim, in all; 0: none are made
 
     def key(self, shard: int | None) -> CursorKey:
         """The cursor on a shard, or on the retry lane (None)."""
@@ -78,12 +79,11 @@ class Claimant:
     @property
     def policy(self) -> Policy:
         """The policy of the mode, on shards and on the retry lane."""
-        return POLICIES[self.group.mode]
+        return Serial(self.run) if self.run else POLICIES[self.group.mode]
 
     def in_flight(self, cursor: Cursor) -> int:
         """How many leased messages of a cursor count for its limits."""
-        leases = (lease for lease in cursor.leases.values() if not lease.is_pulled)
-        return sum(span.count for lease in leases for span in lease.spans)
+        return sum(lease.slots for lease in cursor.leases.values() if not lease.is_pulled)
 
     def room(self, in_flight: int) -> int:
         """How many more messages one cursor may have leased, if it has `in_flight` now."""
