@@ -31,8 +31,8 @@ Receipts = Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_RECEIPTS)]
 class ReceiveBody(Struct, forbid_unknown_fields=True):
     """How many messages to claim, how long to wait for the first, for which consumer, and for which instance of it.
     While a lease of this receive runs, the same caller gets the same messages for the same `receive_id`. The receipts
-    of `ack` are acknowledged first; with `max` 0, nothing is claimed then. `run`: messages of one ordering key, in order
-    under one lease."""
+    of `ack` are acknowledged first; with `max` 0, nothing is claimed then. `run`: messages of one ordering key, in
+    order under one lease."""
 
     max: Annotated[int, Meta(ge=0, le=lim.MAX_RECEIVE)] = lim.DEFAULT_RECEIVE
     wait_seconds: Annotated[float, Meta(ge=0, le=lim.MAX_RECEIVE_WAIT_SECONDS)] = 0

@@ -194,8 +194,8 @@ class ClaimPlanner:
     def _back(self, current: Cursor, most: int, trust: Freshness) -> tuple[list[Candidate], list[Slot], bool]:
         """The waiting messages that are due, as many as one answer holds. With units, those of each unit up to the
         first that can be delivered, for the others wait for it, or in a run those behind it, too; first the first of
-        each unit, then the second ones, so that those of one unit do not fill an answer. Who pulls gets a message whose lease ended alone (True), for it
-        may have ended its consumer."""
+        each unit, then the second ones, so that those of one unit do not fill an answer. Who pulls gets a message whose
+        lease ended alone (True), for it may have ended its consumer."""
         reads_units, run = self._policy.reads_units, self._policy.run
         units: set[str] = set()  # of which more may follow in a run
         candidates: list[Candidate] = []
@@ -338,7 +338,8 @@ class ClaimPlanner:
             attempts_before_entry=origin.attempts if origin else 0,
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
         )
-        return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt)
+        unit = self._unit(message) if self._policy.reads_units else ""
+        return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt, unit)
 
     def _record(self, candidate: Candidate, message: Message, span: Span | None) -> Record:
         """The DEAD record of a dead letter."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...domain import pull_share
-from ...domain.cursor import Cursor
+from ...domain.cursor import RUN, Cursor
 from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
 from ...domain.receipt import Receipt
@@ -20,11 +20,18 @@ from ...modes import POLICIES, Policy, Serial
 @dataclass(frozen=True, slots=True)
 class ClaimedMessage:
     """One granted message: its contents for the consumer, and the receipt to settle it with. `attempt` counts all
-    attempts, those before the message came to a retry lane, too (a span counts from 1 in each)."""
+    attempts, those before the message came to a retry lane, too (a span counts from 1 in each). `unit` is its unit of
+    order, in a mode that has them."""
 
     message: Message
     attempt: int
     receipt: Receipt
+    unit: str = ""
+
+    @property
+    def is_in_run(self) -> bool:
+        """May others of its unit be in its lease, which wait until it is settled?"""
+        return self.receipt.token.endswith(RUN)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

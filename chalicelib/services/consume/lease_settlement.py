@@ -65,9 +65,7 @@ class LeaseSettlement:
         self.key = key
         self._token = token
         self._now_ms = context.clock.now_ms()
-        self._steps = StepMaker(
-            reader=context.reader, topic=topic, group=group, key=key, now_ms=self._now_ms
-        )
+        self._steps = StepMaker(reader=context.reader, topic=topic, group=group, key=key, now_ms=self._now_ms)
         self.owner = ""  # known once the lease was found
         self.holes: set[int] = set()  # in a run: not settled, since one before them is not
         self._known: dict[tuple[int, int], TraceEntry] = {}
