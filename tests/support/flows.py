@@ -229,12 +229,13 @@ class Client:
         lease_seconds: int = LEASE_SECONDS,
         *,
         acks: Acks | None = None,
+        is_run: bool = False,
     ) -> list[ClaimedMessage]:
         blank = self._event(Op.CLAIM, reader=self.reader(group, consumer), lease_ms=lease_seconds * 1000)
         with self._asking(blank) as request:
             topic, consumer_group, who = self._find(group, consumer)
             messages = self.deps.receiver.receive(
-                topic, consumer_group, who, most, 0, lease_seconds, acks=acks
+                topic, consumer_group, who, most, 0, lease_seconds, acks=acks, is_run=is_run
             )
             request.note(
                 replace(

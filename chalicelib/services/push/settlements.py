@@ -118,7 +118,7 @@ def in_batches(
 ) -> Iterator[list[ClaimedMessage]]:
     """Cut claimed messages into batches, a request each: of one message, unless the group asked for more. Of a run, the
     messages of one unit: they are sent one after the other."""
-    if claimed_messages[0].is_in_run:
+    if any(each.is_in_run for each in claimed_messages):
         yield from in_units(claimed_messages)
         return
     limit_of = partial(batch_limit, batch_of(group, consumer))
