@@ -60,7 +60,7 @@ class Desk:
         self.deps.mover.run_once()
         return self.deps.receiver.receive(self.topic, group, consumer, most, 0, lease)
 
-    def run(self, group: Group, most: int = 10, lease: int = 30) -> list[ClaimedMessage]:
+    def receive_run(self, group: Group, most: int = 10, lease: int = 30) -> list[ClaimedMessage]:
         """The messages of one key, in order under one lease."""
         self.deps.mover.run_once()
         return self.deps.receiver.receive(self.topic, group, None, most, 0, lease, is_run=True)

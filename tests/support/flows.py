@@ -295,6 +295,8 @@ class Client:
     ) -> list[Any]:
         blank = self._event(Op.SETTLE, fate=fate, delay_ms=how.delay_ms if how else 0)
         events = [self._about(blank, group, consumer, d) for d in messages]
+        if fate == "RETRY" and any(d.is_in_run for d in messages):  # those behind the first are not tried
+            events[1:] = (replace(event, fate="RELEASED", delay_ms=0) for event in events[1:])
         with self._asking(*events) as request:
             topic, consumer_group, _ = self._find(group, None)
             receipts = self.receipts(consumer_group, messages)
