@@ -87,7 +87,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.ATTEMPT,
     ),
     "a lapsed lease that does not count as an attempt": (
-        Bug(transitions, "lapse", "attempt=s.attempt + 1", "attempt=s.attempt"),
+        Bug(transitions, "_lapsed", "attempt=s.attempt + 1", "attempt=s.attempt"),
         "claim after the lease",
         None,
         Kind.ATTEMPT,

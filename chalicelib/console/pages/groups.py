@@ -281,6 +281,7 @@ def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[Blocked
             (span, True, names.get(lease.owner), lease.deadline_ms)
             for lease in progress.cursor.leases.values()
             for span in lease.spans
+            if not lease.run_ms or span.start in lease.begun()
         ]
         holders += [
             (span, False, None, span.next_ms or 0) for span in progress.cursor.waiting if span.attempt > 1
