@@ -29,6 +29,7 @@ def measure(endpoint: str, verbose: bool = False) -> Iterator[Figure]:
             for size in (10, 100):
                 say(f"units: claim and settle {size}, {mode}")
                 yield from _measure_claim_and_settle(bench, mode, size)
+        yield from _measure_runs(bench)
         yield from _measure_others(bench)
         yield from _measure_schedules(bench)
 
@@ -206,6 +207,29 @@ def _measure_claim_and_settle(b: Bench, mode: str, size: int) -> Iterator[Figure
     b.batch(name, _messages(b, size))
     cost = _cycle(b, name, size, consumer)
     yield at_most(f"the same under a rate limit, {mode}: write units", cost.writes, 4, "WU", cost_text(cost))
+
+
+def _measure_runs(b: Bench) -> Iterator[Figure]:
+    """200 messages of one key in one shard, with another message between each two: each receive acknowledges the run
+    before."""
+    say("units: runs")
+    b.topic("runs", shards=4)
+    b.group("runs", "g", mode="serial", **{"from": "earliest"})
+    for first in range(0, 400, 100):
+        keys = ("a" if n % 2 else f"k{n % 10}" for n in range(first, first + 100))
+        messages = [{"body": b.text(98), "ordering_key": key, "shard": 0} for key in keys]
+        b.batch("runs", messages)
+    calls, seen, receipts = 0, 0, list[str]()
+    with b.meter.measure() as cost:
+        while receipts or not calls:
+            request = {"run": True, "max": 100, **({"ack": receipts} if receipts else {})}
+            messages = b.api.call("POST", f"{GROUP}/receive", request, topic="runs", group="g")["messages"]
+            receipts = [m["receipt"] for m in messages]
+            calls, seen = calls + 1, seen + len(messages)
+    note = f"{calls} calls, {cost.trips} round trips"
+    yield at_most(
+        f"{seen} messages of 6 keys in runs: write units per message", cost.writes / seen, 0.5, "WU", note
+    )
 
 
 def _messages(b: Bench, size: int) -> list[dict[str, Any]]:

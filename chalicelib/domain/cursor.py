@@ -35,8 +35,11 @@ from .ranges import Ranges
 from .spans import Span, ranges_of
 
 PULLED = "-"
-"""The last character of the token of a lease that was pulled. The token says so itself, since a consumer may be
-removed, or be called from now on, or not be known yet, while its lease stands."""
+"""In the token of a lease that was pulled. The token says so itself, since a consumer may be removed, or be called from
+now on, or not be known yet, while its lease stands."""
+RUN = "="
+"""The last character of the token of a run (`.30=`: a lease of 30 seconds): several messages of a unit, which are
+processed and settled in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,28 @@ class Lease:
     @property
     def is_pulled(self) -> bool:
         """Was it granted to a consumer that pulls? Such a lease takes no slots of `max_in_flight`."""
-        return self.token.endswith(PULLED)
+        return PULLED in self.token
+
+    @property
+    def run_ms(self) -> int:
+        """Of a run: how long it lasts from the settlement of a part of it on; 0 for other leases."""
+        return int(self.token[:-1].rpartition(".")[2]) * 1000 if self.token.endswith(RUN) else 0
+
+    @property
+    def slots(self) -> int:
+        """How many of its messages may be in processing at once."""
+        return len({s.unit for s in self.spans}) if self.run_ms else sum(s.count for s in self.spans)
 
     def attempts(self) -> dict[int, int]:
         """Offset → attempt number of every delivery the lease still holds."""
         return {offset: s.attempt for s in self.spans for offset in s.offsets()}
+
+    def begun(self) -> dict[int, int]:
+        """As `attempts`, but of a run only the first message of each unit: those behind it wait for it."""
+        if not self.run_ms:
+            return self.attempts()
+        firsts = {span.unit: span for span in sorted(self.spans, key=lambda s: -s.start)}
+        return {span.start: span.attempt for span in firsts.values()}
 
 
 @dataclass(frozen=True, slots=True)

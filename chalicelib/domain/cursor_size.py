@@ -46,12 +46,13 @@ def _bytes(span: Span) -> int:
 
 def _growth(span: Span) -> int:
     """How many bytes a leased span may grow by: the mark of a lapse, and a mask or, if it has an ordering unit, a due
-    time. In other groups a message that finds no room to wait gets a timer (`has_room_for_returns`). An entry that
-    grows in another way must be counted here."""
-    if span.unit and span.unit != HEAVY:  # a claim takes one message of each
-        return _WAIT_BYTES
+    time, and an entry for those of a run that wait behind it. In other groups a message that finds no room to wait gets
+    a timer (`has_room_for_returns`). An entry that grows in another way must be counted here."""
     has_mask = span.mask or span.count <= _RUNS
-    return _LAPSE_BYTES + (0 if has_mask else (span.end - span.start) // _BITS + _RUN_BYTES)
+    mask_bytes = 0 if has_mask else (span.end - span.start) // _BITS + _RUN_BYTES
+    if span.unit and span.unit != HEAVY:
+        return _WAIT_BYTES + (_bytes(span) + _ENTRY_BYTES + mask_bytes if span.count > 1 else 0)
+    return _LAPSE_BYTES + mask_bytes
 
 
 def is_full(cursor: Cursor) -> bool:

@@ -3,26 +3,57 @@ cursor."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from . import ranges
 from .cursor import RETURNING, Cursor, Disposition, Lease, Result, Selection, raise_floor, start_at
 from .limits import MAX_AMENDED_RANGES
-from .spans import LAPSED_MS, Span, coalesce, ranges_of, without
+from .spans import LAPSED_MS, Span, coalesce, in_order, ranges_of, without
 
 
 def lapse(cursor: Cursor, now_ms: int) -> Cursor:
     """Return the unsettled offsets of overdue leases to `waiting`, due at once (LAPSED_MS); their attempt rises by one.
+    What waited in a run for the message before it was not tried, and keeps its attempt.
     The next claim or burial stores it, and notes the attempts as LAPSED; who only looks at a cursor calls it, too."""
     overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= now_ms]
     if not overdue:
         return cursor
-    returned_spans = [
-        replace(s, attempt=s.attempt + 1, due_ms=LAPSED_MS) for lease in overdue for s in lease.spans
-    ]
+    returned_spans = [span for lease in overdue for span in _lapsed(lease)]
     live = {t: lease for t, lease in cursor.leases.items() if lease.deadline_ms > now_ms}
     return replace(cursor, leases=live, waiting=coalesce([*cursor.waiting, *returned_spans]))
+
+
+def _lapsed(lease: Lease) -> Iterator[Span]:
+    untried_spans: tuple[Span, ...] = ()
+    if lease.run_ms:
+        untried_spans = without(lease.spans, ranges.of(lease.begun()))
+    tried_spans = without(lease.spans, ranges_of(untried_spans))
+    yield from untried_spans
+    yield from (replace(s, attempt=s.attempt + 1, due_ms=LAPSED_MS) for s in tried_spans)
+
+
+def parts_of_run(lease: Lease, named: Container[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Of each unit of a run: its first offsets, as far as all are `named`, and the others behind them."""
+    by_unit: defaultdict[str, list[int]] = defaultdict(list)
+    for offset, span in in_order(lease.spans):
+        by_unit[span.unit].append(offset)
+    for offsets in by_unit.values():
+        count = next((n for n, offset in enumerate(offsets) if offset not in named), len(offsets))
+        yield offsets[:count], offsets[count:]
+
+
+def in_run(lease: Lease, dispositions: Mapping[int, Disposition]) -> Iterator[tuple[int, list[int]]]:
+    """The offsets of a run that are settled by these dispositions, each with those that it gives back untried: all
+    behind the first that waits again, or behind the last that did not succeed. What is behind a gap is left out."""
+    for named, others in parts_of_run(lease, dispositions):
+        for count, offset in enumerate(named, 1):
+            is_last = count == len(named) or dispositions[offset] in RETURNING
+            gives_back = is_last and dispositions[offset] is not Disposition.SUCCESS
+            yield offset, [*named[count:], *others] if gives_back else []
+            if is_last:
+                break
 
 
 def end_leases(cursor: Cursor) -> Cursor:

@@ -83,7 +83,7 @@ def in_flight_of(topic: Topic, group: Group, cursors: Mapping[str, Cursor], now_
     by_consumer: Counter[str] = Counter()
     for key, cursor in cursors.items():
         counts = [
-            (lease.owner, sum(span.count for span in lease.spans))
+            (lease.owner, lease.slots)
             for lease in lapse(cursor, now_ms).leases.values()
             if not lease.is_pulled
         ]

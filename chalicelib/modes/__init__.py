@@ -16,4 +16,4 @@ POLICIES: Mapping[Mode, Policy] = {
     Mode.BROADCAST: Broadcast(),
 }
 
-__all__ = ["POLICIES", "Candidate", "ClaimVerdict", "Policy", "Turn"]
+__all__ = ["POLICIES", "Candidate", "ClaimVerdict", "Policy", "Serial", "Turn"]

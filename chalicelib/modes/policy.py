@@ -58,6 +58,11 @@ class Policy(Protocol):
     """Does a failed message wait in the cursor, and block its ordering unit? If not, a retry timer moves it to the
     retry lane."""
 
+    @property
+    def run(self) -> int:
+        """How many messages runs may have in one claim, in all; 0: it takes one of each unit."""
+        ...
+
     def select(
         self,
         cursor: Cursor,

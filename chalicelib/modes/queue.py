@@ -17,6 +17,7 @@ class Queue:
     per_consumer = False
     reads_units = False
     holds_back = False
+    run = 0
 
     def select(
         self,

@@ -110,7 +110,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.LOST,
     ),
     "a unit that does not wait for its failed message": (
-        Bug(Serial, "select", "busy.add(span.unit)\n", "pass\n"),
+        Bug(Serial, "select", "grants.stop(unit)\n", "pass\n"),
         "nack in order with a delay",
         None,
         Kind.OUT_OF_ORDER,

@@ -141,6 +141,10 @@ def _race_to_ack_and_claim(scene: Scene, client: Runner) -> None:
     client.ack_and_receive(GROUP, held, 4)
 
 
+def _claim_run(scene: Scene, client: Runner) -> None:
+    scene.held = client.receive(GROUP, is_run=True)
+
+
 def _append_slowly(seconds: float) -> Act:
     def act(scene: Scene, client: Runner) -> None:
         slowly(client, lambda: _meanwhile(scene, seconds))
@@ -201,6 +205,13 @@ FLOWS: Mapping[str, Flow] = {
     "claim in order what has no attempts left": Flow(
         claim(), arrange=steps(_keyed, claim(), _LAPSE), group={**_SERIAL, **_ONCE}, after=ack_held()
     ),
+    "claim a run": Flow(_claim_run, arrange=_keyed, group=_SERIAL, after=ack_held()),
+    "claim a run after the lease": Flow(
+        _claim_run, arrange=steps(_keyed, _claim_run, _LAPSE), group=_SERIAL, after=ack_held()
+    ),
+    "claim a run behind what has no attempts left": Flow(
+        _claim_run, arrange=steps(_keyed, _claim_run, _LAPSE), group={**_SERIAL, **_ONCE}, after=ack_held()
+    ),
     "claim at a young hole": Flow(claim(), arrange=leave_hole, after=ack_held()),
     "claim over an old hole": Flow(
         claim(), arrange=steps(leave_hole, passing(_HOLE_SECONDS)), after=ack_held()
@@ -216,6 +227,10 @@ FLOWS: Mapping[str, Flow] = {
     "ack leases of two shards": Flow(ack_held(), arrange=_two_shards, topic={"shards": 2}),
     "ack when the lease has passed on": Flow(_ack_too_late, arrange=_three, raced=True),
     "ack in order": Flow(ack_held(), arrange=steps(_keyed, claim()), group=_SERIAL),
+    "ack a run in two parts": Flow(
+        steps(ack_held(slice(0, 1)), ack_held(slice(1, 2))), arrange=steps(_keyed, _claim_run), group=_SERIAL
+    ),
+    "nack a run": Flow(_nack(delay_ms=0), arrange=steps(_keyed, _claim_run), group=_SERIAL),
     "ack and claim": Flow(_ack_and_claim(), arrange=steps(produce(*"abcde"), claim(3)), after=ack_held()),
     "ack a part and claim": Flow(
         steps(ack_held(slice(0, 1)), _ack_and_claim(slice(1, 3))), arrange=steps(produce(*"abcde"), claim(3))
@@ -307,6 +322,11 @@ CALLS: Mapping[str, int] = {
     "claim in order": 7,
     "claim in order after the lease": 6,
     "claim in order what has no attempts left": 14,
+    "claim a run": 6,
+    "claim a run after the lease": 6,
+    "claim a run behind what has no attempts left": 10,
+    "ack a run in two parts": 8,
+    "nack a run": 6,
     "claim at a young hole": 11,
     "claim over an old hole": 18,
     "claim for a broadcast's consumer": 8,

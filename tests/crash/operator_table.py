@@ -405,7 +405,7 @@ OPERATOR_CALLS: Mapping[str, int] = {
     "push what was edited": 7,
     "discard": 4,
     "try now what waits for a timer": 26,
-    "try now what waits in order": 31,
+    "try now what waits in order": 26,
     "try now what is dead": 18,
     "subscribe": 14,
     "subscribe at another address": 7,

@@ -20,7 +20,7 @@ from tests.support.faults import Fault
 from tests.support.flows import SharedTables
 from tests.support.planting import Bug
 
-_NO_BUSY_UNITS = ("busy = leased_units(cursor)", "busy: set[str] = set()")
+_NO_BUSY_UNITS = ("self.run, leased_units(cursor)", "self.run, set()")
 _LEASE_VALUE = """{value({'S': lease_text(lease)})}\""""
 _ANY_LEASE = _LEASE_VALUE[:-1] + ' OR attribute_exists(e)"'
 _WAIT = """if -_CLOCKS_DIFFER <= age < HOLE_AGE:  # the age of a row written by a wrong clock is unknown
@@ -87,7 +87,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.ATTEMPT,
     ),
     "a lapsed lease that does not count as an attempt": (
-        Bug(transitions, "lapse", "attempt=s.attempt + 1", "attempt=s.attempt"),
+        Bug(transitions, "_lapsed", "attempt=s.attempt + 1", "attempt=s.attempt"),
         "claim after the lease",
         None,
         Kind.ATTEMPT,
@@ -128,7 +128,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Kind.OUT_OF_ORDER,
     ),
     "a unit that its dead message never lets go": (
-        Bug(Serial, "select", "settled_ranges.append((offset, offset + 1))\n", "busy.add(span.unit)\n"),
+        Bug(Serial, "select", "settled_ranges.append((offset, offset + 1))\n", "grants.stop(unit)\n"),
         "claim in order what has no attempts left",
         None,
         Kind.LOST,

@@ -153,9 +153,11 @@ def puller(world: World, me: Puller) -> None:
     rng = world.random
     while True:
         lease = rng.choice((2, 5, 20))
-        messages = world.ask(SimClient.receive, me.group.name, rng.choice((1, 3, 10)), me.name, lease)
+        is_run = me.group.mode == "serial" and rng.random() < 0.5
+        count = rng.choice((1, 3, 10))
+        messages = world.ask(SimClient.receive, me.group.name, count, me.name, lease, is_run=is_run)
         if messages:
-            rng.choice(_HABITS)(world, me, messages, lease)
+            rng.choice(_HABITS_WITH_RUNS if is_run else _HABITS)(world, me, messages, lease)
         world.pause(rng.uniform(0.2, 4))
 
 
@@ -168,6 +170,13 @@ def _ack_some(world: World, me: Puller, messages: Sequence[ClaimedMessage], leas
     for each in world.random.sample(list(messages), max(1, len(messages) - 1)):
         world.pause(world.random.uniform(0, 1))
         _ack(world, me, [each], lease)
+
+
+def _ack_in_parts(world: World, me: Puller, messages: Sequence[ClaimedMessage], lease: int) -> None:
+    count = world.random.randint(1, len(messages))
+    _ack(world, me, messages[:count], lease)
+    world.pause(lease * 0.9)
+    _ack(world, me, messages[count:], lease)
 
 
 def _ack_twice(world: World, me: Puller, messages: Sequence[ClaimedMessage], lease: int) -> None:
@@ -204,3 +213,4 @@ def _die(world: World, me: Puller, messages: Sequence[ClaimedMessage], lease: in
 
 
 _HABITS = (_ack, _ack, _ack, _ack_some, _ack_twice, _ack_late, _nack, _bury, _extend, _die)
+_HABITS_WITH_RUNS = (_ack, _ack, _ack_in_parts, _ack_twice, _ack_late, _nack, _extend, _die)

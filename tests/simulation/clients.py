@@ -59,13 +59,14 @@ class SimClient(Client):
         lease_seconds: int = LEASE_SECONDS,
         *,
         acks: Acks | None = None,
+        is_run: bool = False,
     ) -> list[ClaimedMessage]:
         if consumer is not None:
             topic, consumer_group, who = self._find(group, consumer)
             assert who
             self.deps.registry.sign_of_life(topic, consumer_group, who)
         with self.process.noting_leases() as leases:
-            messages = super().receive(group, most, consumer, lease_seconds, acks=acks)
+            messages = super().receive(group, most, consumer, lease_seconds, acks=acks, is_run=is_run)
         message_counts = Counter(each.receipt.token for each in messages)
         if any(count > message_counts[token] for token, count in leases.items()):
             # A claim's answer was lost, or messages without a body were not given back: their leases lapse.

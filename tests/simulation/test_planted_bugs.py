@@ -58,7 +58,7 @@ BUGS: dict[str, Bug] = {
         transitions, "due_spans", "s.due_ms <= now_ms", "s.due_ms <= now_ms + 1000"
     ),
     "a unit that its dead message never lets go": Bug(
-        Serial, "select", "settled_ranges.append((offset, offset + 1))\n", "busy.add(span.unit)\n"
+        Serial, "select", "settled_ranges.append((offset, offset + 1))\n", "grants.stop(unit)\n"
     ),
     "an expired lease that nobody takes back": Bug(
         transitions, "lapse", "lease.deadline_ms <= now_ms]", "lease.deadline_ms <= 0]"

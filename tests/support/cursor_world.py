@@ -95,9 +95,13 @@ class World:
         self.editions[offset] += 1
         self.stored = after
 
-    def enter_claim(self, selection: Selection, editions: dict[int, int]) -> None:
+    def enter_claim(self, before: Cursor, selection: Selection, editions: dict[int, int]) -> None:
         """Check a claim that was written against the history, then enter it."""
         self.rounds += 1
+        for lease in before.leases.values():
+            for offset in lease.attempts().keys() - lease.begun().keys() if lease.run_ms else ():
+                self.grants[offset] -= lease.deadline_ms <= self.now_ms  # it was not tried
+        run: set[int] = set()
         for offset in offsets(selection.settled):
             assert offset not in self.settled, "a settled offset is settled again"
             self.settled.add(offset)
@@ -109,12 +113,13 @@ class World:
                 self.grants[offset] += 1
                 assert span.attempt == self.grants[offset], "I14: attempts are 1, 2, 3 …"
                 if self.policy.reads_units:
-                    self._in_order(offset)
+                    self._in_order(offset, run if self.policy.run else set())
+                    run.add(offset)
 
-    def _in_order(self, offset: int) -> None:
+    def _in_order(self, offset: int, run: set[int]) -> None:
         unit = self.units[offset]
         for earlier in range(self.begin, offset):
-            same = self.units[earlier] == unit
+            same = self.units[earlier] == unit and earlier not in run
             assert not same or earlier in self.settled, "I7: granted before its predecessor was settled"
 
     def settle_accepted(self, token: str, results: tuple[Result, ...], lease_offsets: dict[int, int]) -> None:
@@ -163,8 +168,9 @@ class World:
             self._check_units(leased_offsets)
 
     def _check_units(self, leased_offsets: list[int]) -> None:
-        units = [self.units[offset] for offset in leased_offsets]
-        assert len(units) == len(set(units)), "I7: at most one message of a unit is leased"
+        units = [self.units[o] for lease in self.stored.leases.values() for o in lease.begun()]
+        assert len(units) == len(set(units)), "I7: at most one message of a unit is in processing"
+        assert self.policy.run or len(units) == len(leased_offsets)
 
     def stuck(self, snapshot: Cursor) -> bool:
         """May a claim that knows the truth grant nothing? Only if no message could be granted."""

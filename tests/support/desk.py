@@ -60,6 +60,11 @@ class Desk:
         self.deps.mover.run_once()
         return self.deps.receiver.receive(self.topic, group, consumer, most, 0, lease)
 
+    def receive_run(self, group: Group, most: int = 10, lease: int = 30) -> list[ClaimedMessage]:
+        """The messages of one key, in order under one lease."""
+        self.deps.mover.run_once()
+        return self.deps.receiver.receive(self.topic, group, None, most, 0, lease, is_run=True)
+
     def claim(self, claimant: Claimant, shard: int | None, most: int) -> list[ClaimedMessage]:
         """What one claim grants."""
         claim = self.deps.claimer.claim(claimant, shard, most)

@@ -229,12 +229,13 @@ class Client:
         lease_seconds: int = LEASE_SECONDS,
         *,
         acks: Acks | None = None,
+        is_run: bool = False,
     ) -> list[ClaimedMessage]:
         blank = self._event(Op.CLAIM, reader=self.reader(group, consumer), lease_ms=lease_seconds * 1000)
         with self._asking(blank) as request:
             topic, consumer_group, who = self._find(group, consumer)
             messages = self.deps.receiver.receive(
-                topic, consumer_group, who, most, 0, lease_seconds, acks=acks
+                topic, consumer_group, who, most, 0, lease_seconds, acks=acks, is_run=is_run
             )
             request.note(
                 replace(
@@ -294,6 +295,8 @@ class Client:
     ) -> list[Any]:
         blank = self._event(Op.SETTLE, fate=fate, delay_ms=how.delay_ms if how else 0)
         events = [self._about(blank, group, consumer, d) for d in messages]
+        if fate == "RETRY" and any(d.is_in_run for d in messages):  # those behind the first are not tried
+            events[1:] = (replace(event, fate="RELEASED", delay_ms=0) for event in events[1:])
         with self._asking(*events) as request:
             topic, consumer_group, _ = self._find(group, None)
             receipts = self.receipts(consumer_group, messages)

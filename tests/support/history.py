@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
+from chalicelib.domain.cursor import RUN
 from tests.support.events import (
     NEVER,
     PUSHED,
@@ -167,7 +168,12 @@ def _check_repeats(case: Case) -> Iterator[Violation]:
 def _check_attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
     """I14: 1..n without repetition, without a gap that no unheard claim explains."""
     attempted = [c for c in delivery.claims if not any(s.fate == "RELEASED" for s in delivery.answers(c))]
-    numbers = [claim.attempt for claim in attempted]
+    serial = case.join(delivery.reader).serial
+    numbers = [  # what waited in a run, or was sent before its part was settled, keeps its number
+        claim.attempt
+        for claim, later in pairwise([*attempted, None])
+        if claim and not (serial and later and _is_in_run(claim) and claim.attempt == later.attempt)
+    ]
     is_falling = any(a.ended < b.began and a.attempt > b.attempt for a, b in pairwise(delivery.claims))
     if len(set(numbers)) != len(numbers) or is_falling:
         yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers}")
@@ -181,6 +187,10 @@ def _check_attempts(case: Case, delivery: Delivery) -> Iterator[Violation]:
     unclear = any(s.told is Told.UNKNOWN for s in case.seeks(reader))
     if len(gaps) > case.unseen_claims(reader) and not unclear:
         yield Violation(Kind.ATTEMPT, f"{delivery.about}: attempts {numbers}")
+
+
+def _is_in_run(claim: Event) -> bool:
+    return claim.token.endswith((RUN, PUSHED))
 
 
 def _check_leases(case: Case, delivery: Delivery) -> Iterator[Violation]:
@@ -269,8 +279,10 @@ def _units(case: Case) -> dict[tuple[int, str], dict[str, Event]]:
 
 
 def _may_be_over(case: Case, earlier: str, claim: Event) -> bool:
-    """May the earlier message have ended before this claim was granted?"""
+    """May the earlier message have ended before this claim was granted, or is it in the same run?"""
     delivery = case.deliveries.get((claim.reader, case.era(claim.reader, claim), earlier))
+    if delivery and claim.token.endswith(RUN) and claim.token in (c.token for c in delivery.claims):
+        return True
     if delivery and any(
         s.maybe and _terminal(case, delivery, s) and s.began < claim.ended for s in delivery.settles
     ):

@@ -22,7 +22,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.spans import Span, coalesce
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Mode
-from chalicelib.modes import POLICIES, Candidate, ClaimVerdict, Policy, Turn
+from chalicelib.modes import POLICIES, Candidate, ClaimVerdict, Policy, Serial, Turn
 from chalicelib.store.cursors import _item, cursor_of
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
@@ -83,7 +83,7 @@ class BoundMachine(RuleBasedStateMachine):
             while count:
                 selection = self._select(current, count)
                 self.tokens += 1
-                token = f"{self.tokens:x}.abcd"
+                token = f"{self.tokens:x}.abcd" + (".30=" if self.policy.run else "")
                 after = transitions.claim(current, selection, token, "ownerabc", self.now_ms + LEASE_MS)
                 grant_count = sum(span.count for span in selection.granted)
                 sure_count = 0 if selection.passed_over else grant_count
@@ -122,7 +122,7 @@ class BoundMachine(RuleBasedStateMachine):
         fresh = [] if is_waiting else [candidate for o in places for candidate in self._from(o)]
         if not self.policy.reads_units:
             back = back[:most]
-        return self.policy.select(current, back, fresh, most)
+        return (Serial(run=most) if self.policy.run else self.policy).select(current, back, fresh, most)
 
     def _from(self, offset: int) -> Iterator[Candidate]:
         """A message, and what lies between it and the next."""
@@ -166,6 +166,12 @@ class BoundMachine(RuleBasedStateMachine):
 
     def _settle(self, actor: int, token: str, results: list[Result]) -> bool:
         cursor = self.known[actor]
+        if self.policy.run and token in cursor.leases:
+            fates = {result.offset: result.disposition for result in results}
+            behind = [o for _, rest in transitions.in_run(cursor.leases[token], fates) for o in rest]
+            settled = [o for o, _ in transitions.in_run(cursor.leases[token], fates)]
+            results = [result for result in results if result.offset in settled]
+            results += [Result(o, Disposition.RELEASED) for o in behind]
         after, accepted_results = transitions.settle(cursor, token, results)
         has_returns = any(result.disposition in RETURNING for result in accepted_results)
         if has_returns and not self.policy.holds_back and not cursor_size.has_room_for_returns(after):
@@ -208,9 +214,9 @@ class BoundMachine(RuleBasedStateMachine):
         assert cursor_of(_item(self.stored)) == self.stored
 
 
-@pytest.mark.parametrize("mode", ["queue", "serial"])
-def test_no_history_makes_a_cursor_large(mode: str) -> None:
-    machine = type(f"Bound_{mode}", (BoundMachine,), {"policy": POLICIES[Mode(mode)]})
+@pytest.mark.parametrize("policy", [POLICIES[Mode.QUEUE], POLICIES[Mode.SERIAL], Serial(run=1)])
+def test_no_history_makes_a_cursor_large(policy: Policy) -> None:
+    machine = type("Bound", (BoundMachine,), {"policy": policy})
     run_state_machine_as_test(machine, settings=settings(max_examples=5, stateful_step_count=15))
 
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...domain import limits as lim
-from ...domain.errors import HeadraceError
+from ...domain.errors import HeadraceError, Refused
 from ...domain.receipt import lease_mark, sign_receipt
 from ...domain.status import Because
+from ...domain.topic import Mode
 from .. import parse
 from ..calls import CONSUME, GROUP, Context, Response, call
 from ..fields import Count, Instance, LeaseSeconds, Name, either
@@ -30,7 +31,8 @@ Receipts = Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_RECEIPTS)]
 class ReceiveBody(Struct, forbid_unknown_fields=True):
     """How many messages to claim, how long to wait for the first, for which consumer, and for which instance of it.
     While a lease of this receive runs, the same caller gets the same messages for the same `receive_id`. The receipts
-    of `ack` are acknowledged first; with `max` 0, nothing is claimed then."""
+    of `ack` are acknowledged first; with `max` 0, nothing is claimed then. `run`: messages of one ordering key, in
+    order under one lease."""
 
     max: Annotated[int, Meta(ge=0, le=lim.MAX_RECEIVE)] = lim.DEFAULT_RECEIVE
     wait_seconds: Annotated[float, Meta(ge=0, le=lim.MAX_RECEIVE_WAIT_SECONDS)] = 0
@@ -39,6 +41,7 @@ class ReceiveBody(Struct, forbid_unknown_fields=True):
     lease_seconds: LeaseSeconds | None = None
     receive_id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_RECEIVE_ID_CHARS)] | None = None
     ack: Annotated[list[str], Meta(max_length=lim.MAX_RECEIPTS)] | None = None  # a loop begins with none
+    run: bool = False
 
 
 class AckBody(Struct, forbid_unknown_fields=True):
@@ -107,6 +110,8 @@ def receive(context: Context) -> Response[Received]:
     if not (body.max or body.ack):
         raise invalid("max", "0 claims nothing: give ack, or a larger number")
     topic, group = context.group()
+    if body.run and group.mode is not Mode.SERIAL:
+        raise Refused("WRONG_MODE", f"Group {group.name!r} is not serial: receive without run.")
     consumer, wait_seconds = None, body.wait_seconds if context.may_wait else 0
     if body.consumer is not None:
         consumer = deps.catalog.consumer(topic, group, body.consumer)
@@ -122,7 +127,12 @@ def receive(context: Context) -> Response[Received]:
     if body.receive_id:
         who = context.by, consumer.uid if consumer else "", body.instance or ""
         mark = lease_mark(signing_key, body.receive_id, group.uid, *who)
-    more: Any = {"may_be_repeat": may_be_repeat, "instance": body.instance, "acks": acks}
+    more: Any = {
+        "may_be_repeat": may_be_repeat,
+        "instance": body.instance,
+        "acks": acks,
+        "is_run": body.run,
+    }
     received = deps.receiver.receive(
         topic, group, consumer, body.max, wait_seconds, lease_seconds, mark, **more
     )

@@ -231,7 +231,12 @@ def blocked_units(survey: GroupSurvey, names: Mapping[str, str]) -> list[dict[st
         cursor, passed_counts = progress.cursor, Counter[str]()
         for span in cursor.waiting:
             passed_counts[span.unit] += span.count if span.attempt == 1 else 0
-        leased = ((span, lease) for lease in cursor.leases.values() for span in lease.spans)
+        leased = (
+            (span, lease)
+            for lease in cursor.leases.values()
+            for span in lease.spans
+            if not lease.run_ms or span.start in lease.begun()
+        )
         holders = [(span, True, names.get(lease.owner), lease.deadline_ms) for span, lease in leased]
         holders += [(span, False, None, span.next_ms or 0) for span in cursor.waiting if span.attempt > 1]
         findings += [

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...domain import cursor_size, notice
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import PULLED, Cursor
+from ...domain.cursor import PULLED, RUN, Cursor
 from ...domain.errors import Unavailable
 from ...domain.ids import base32
 from ...domain.limits import MAX_ANSWER_BYTES
@@ -119,6 +119,7 @@ class Claimer:
             planner = self._planner(claimant, shard, now_ms)
             token = f"{base32(state.cursor.epoch + 1)}.{claimant.mark or self.random.id(4)}"
             token += "" if claimant.is_called else PULLED
+            token += f".{claimant.lease_seconds}{RUN}" if claimant.run else ""
             plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
             if not (plan.granted_count or plan.selection.settled or plan.selection.passed_over):
                 return Claim(because=plan.because)
@@ -130,7 +131,9 @@ class Claimer:
             if permits < plan.granted_count:
                 if not permits:
                     return Claim(because=Because.RATE_LIMITED)
-                plan, after = planner.plan_that_fits(cursor, permits, most_bytes, token)
+                one_run = replace(claimant, run=min(claimant.run, permits))
+                planner, most = self._planner(one_run, shard, now_ms), 1 if claimant.run else permits
+                plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
                 self.rate_limits.put_back(claimant.group, permits - plan.granted_count)
             if not self._write(claimant, key, state, after, plan.dead, token):
                 self.rate_limits.put_back(claimant.group, plan.granted_count)
@@ -160,7 +163,7 @@ class Claimer:
         for shard in (*claimant.topic.shard_numbers, None):
             cursor = cursors.get(str(claimant.key(shard).shard), Cursor())
             for lease in cursor.leases.values():
-                is_ours = lease.token.removesuffix(PULLED).endswith(f".{claimant.mark}")
+                is_ours = lease.token.split(".")[1].removesuffix(PULLED) == claimant.mark
                 if is_ours and lease.deadline_ms > now_ms:
                     began_ms = lease.deadline_ms - claimant.lease_seconds * 1000
                     messages += self._planner(claimant, shard, began_ms).held(cursor, lease)
@@ -260,7 +263,7 @@ class Claimer:
         for lease in cursor.leases.values():
             if lease.deadline_ms > now_ms:
                 continue
-            lapsed = (_lapsed_attempt(shard, *each, plan.messages) for each in lease.attempts().items())
+            lapsed = (_lapsed_attempt(shard, *each, plan.messages) for each in lease.begun().items())
             self.attempt_log.note(
                 claimant.topic,
                 claimant.group,

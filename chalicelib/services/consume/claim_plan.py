@@ -92,8 +92,11 @@ class ClaimPlanner:
                 return plan, after
             if plan.has_tenants:
                 self._may_skip = False
-                continue
-            most = count // 2 or min(1, most - 1)
+            elif self._policy.run:
+                self._claimant = replace(self._claimant, run=self._claimant.run // 2)
+                self._policy = self._claimant.policy
+            else:
+                most = count // 2 or min(1, most - 1)
 
     def plan(self, cursor: Cursor, most: int, most_bytes: int) -> ClaimPlan:
         """Read the messages that could be claimed and let the policy choose; read on if it passes many over."""
@@ -104,7 +107,8 @@ class ClaimPlanner:
         trust = self._trust(cursor)
         back, slots, is_alone = self._back(current, most, trust)
         most = 1 if is_alone else most
-        wanted_count = 0 if is_alone else min(most, MAX_RECEIVE)
+        enough = max(most, self._policy.run)
+        wanted_count = 0 if is_alone else min(enough, MAX_RECEIVE)
         if not self._policy.reads_units:
             wanted_count = max(0, wanted_count - sum(not each.is_skipped for each in back))
         if self._policy.holds_back and not cursor_size.has_room_for_new(current):
@@ -129,7 +133,7 @@ class ClaimPlanner:
             ahead += (replace(s, message=None) if s.offset in passed_over else s for s in page)
             messages |= {s.offset: s.message for s in page if s.message and s.offset not in passed_over}
             is_end = len(ahead) < wanted_count and not _fills_an_answer(page)
-            if choice.is_full or choice.granted_count >= most or is_end or len(ahead) >= _LOOKAHEAD:
+            if choice.is_full or choice.granted_count >= enough or is_end or len(ahead) >= _LOOKAHEAD:
                 break
             if len(ahead) == wanted_count:
                 wanted_count = min(_LOOKAHEAD, wanted_count * 2)
@@ -176,7 +180,7 @@ class ClaimPlanner:
 
     def held(self, cursor: Cursor, lease: Lease) -> list[ClaimedMessage]:
         """The messages of a lease, as when it was granted, at this planner's time."""
-        attempts, trust = lease.attempts(), self._trust(cursor)
+        attempts, trust = dict(sorted(lease.attempts().items())), self._trust(cursor)
         return [
             self.claimed_message(lease.token, attempts[slot.offset], slot.offset, slot.message)
             for slot in self._resolve_all(self._slots_at(attempts, trust), trust)
@@ -239,10 +243,11 @@ class ClaimPlanner:
 
     def _back(self, current: Cursor, most: int, trust: Freshness) -> tuple[list[Candidate], list[Slot], bool]:
         """The waiting messages that are due, as many as one answer holds. With units, those of each unit up to the
-        first that can be delivered, for the others wait for it; first the first of each unit, then the second ones, so
-        that those of one unit do not fill an answer. Who pulls gets a message whose lease ended alone (True), for it
-        may have ended its consumer."""
-        reads_units = self._policy.reads_units
+        first that can be delivered, for the others wait for it, or in a run those behind it, too; first the first of
+        each unit, then the second ones, so that those of one unit do not fill an answer. Who pulls gets a message whose
+        lease ended alone (True), for it may have ended its consumer."""
+        reads_units, run = self._policy.reads_units, self._policy.run
+        units: set[str] = set()  # of which more may follow in a run
         candidates: list[Candidate] = []
         slots: list[Slot] = []
         size = 0
@@ -267,7 +272,10 @@ class ClaimPlanner:
                 size += candidates[-1].size
                 if is_alone and not is_settled(candidates[-1]):
                     return candidates, slots, True
-                if not reads_units or is_settled(candidates[-1]):
+                may_follow = len(slots) < run and (span.unit in units or len(units) < most)
+                if may_follow and not is_settled(candidates[-1]):
+                    units.add(span.unit)
+                if not reads_units or may_follow or is_settled(candidates[-1]):
                     queues.append(queue)
         return candidates, slots, False
 
@@ -388,7 +396,8 @@ class ClaimPlanner:
             attempts_before_entry=origin.attempts if origin else 0,
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
         )
-        return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt)
+        unit = self._unit(message) if self._policy.reads_units else ""
+        return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt, unit)
 
     def _record(self, candidate: Candidate, message: Message, span: Span | None) -> Record:
         """The DEAD record of a dead letter."""

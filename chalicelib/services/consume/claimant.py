@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ...domain import pull_share
-from ...domain.cursor import Cursor
+from ...domain.cursor import RUN, Cursor
 from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
 from ...domain.receipt import Receipt
@@ -15,7 +15,7 @@ from ...domain.retry_policy import last_attempt
 from ...domain.spans import HEAVY
 from ...domain.status import Because
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...modes import POLICIES, Policy
+from ...modes import POLICIES, Policy, Serial
 
 _UNLIMITED = 1 << 30
 
@@ -23,11 +23,18 @@ _UNLIMITED = 1 << 30
 @dataclass(frozen=True, slots=True)
 class ClaimedMessage:
     """One granted message: its contents for the consumer, and the receipt to settle it with. `attempt` counts all
-    attempts, those before the message came to a retry lane, too (a span counts from 1 in each)."""
+    attempts, those before the message came to a retry lane, too (a span counts from 1 in each). `unit` is its unit of
+    order, in a mode that has them."""
 
     message: Message
     attempt: int
     receipt: Receipt
+    unit: str = ""
+
+    @property
+    def is_in_run(self) -> bool:
+        """May others of its unit be in its lease, which wait until it is settled?"""
+        return self.receipt.token.endswith(RUN)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +83,7 @@ class Claimant:
     seat: Seat | None = None  # of a pull consumer: it leaves the others their part
     takes: Callable[[Draft], bool] | None = None  # the others are left to those who pull
     mark: str = ""  # of its receive, in the tokens of its leases (see `lease_mark`)
+    run: int = 0  # how many messages runs may have in one claim, in all; 0: none are made
 
     def leaves(self, message: Message | None) -> bool:
         """Is the message left to others?"""
@@ -88,12 +96,11 @@ class Claimant:
     @property
     def policy(self) -> Policy:
         """The policy of the mode, on shards and on the retry lane."""
-        return POLICIES[self.group.mode]
+        return Serial(self.run) if self.run else POLICIES[self.group.mode]
 
     def in_flight(self, cursor: Cursor) -> int:
         """How many leased messages of a cursor count for its limits."""
-        leases = (lease for lease in cursor.leases.values() if not lease.is_pulled)
-        return sum(span.count for lease in leases for span in lease.spans)
+        return sum(lease.slots for lease in cursor.leases.values() if not lease.is_pulled)
 
     def room(self, in_flight: int) -> int:
         """How many more messages one cursor may have leased, if it has `in_flight` now."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ...domain import cursor_size, cursor_write, notice
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import RETURNING, Cursor, Disposition, Lease
+from ...domain.cursor import RETURNING, Cursor, Disposition, Lease, Result
 from ...domain.errors import Conflict, HeadraceError
 from ...domain.notice import Events
 from ...domain.receipt import Receipt
@@ -64,9 +64,10 @@ class LeaseSettlement:
         self._group = group
         self.key = key
         self._token = token
-        now_ms = context.clock.now_ms()
-        self._steps = StepMaker(reader=context.reader, topic=topic, group=group, key=key, now_ms=now_ms)
+        self._now_ms = context.clock.now_ms()
+        self._steps = StepMaker(reader=context.reader, topic=topic, group=group, key=key, now_ms=self._now_ms)
         self.owner = ""  # known once the lease was found
+        self.holes: set[int] = set()  # in a run: not settled, since one before them is not
         self._known: dict[tuple[int, int], TraceEntry] = {}
         self._misses = 0
 
@@ -88,18 +89,22 @@ class LeaseSettlement:
             lease = state.cursor.leases.get(self._token)
             attempts = lease.attempts() if lease else {}
             live_receipts = [receipt for receipt in open_receipts if receipt.leased_offset in attempts]
+            if lease or not settled_offsets:
+                self.holes = _holes(lease, {receipt.leased_offset for receipt in live_receipts})
+            live_receipts = [r for r in live_receipts if r.leased_offset not in self.holes]
             if len(live_receipts) < len(open_receipts) and not is_consistent:
                 state, is_consistent = states.read(self.key), True
                 continue
             if not live_receipts or lease is None:
                 break
             decisions = self._decide(state, lease, live_receipts, rule)
-            steps = that_fit(self._steps.step(*each) for each in decisions)
+            steps = that_fit(self._steps_of(lease, decisions))
             if not self._can_wait(state, steps):
                 steps = that_fit(self._steps.step_by_timer(*each) for each in decisions)
             new_state = self._write(state, steps)
             if new_state:
-                settled_offsets.update(step.result.offset for step in steps)
+                results = {result.offset for step in steps for result in step.results}
+                settled_offsets.update(r.leased_offset for r in live_receipts if r.leased_offset in results)
                 open_receipts = [r for r in open_receipts if r.leased_offset not in settled_offsets]
                 self.note_written(live_receipts[0].claimed_ms, steps)
             state = new_state or states.last(self.key)
@@ -122,12 +127,30 @@ class LeaseSettlement:
         offsets = {r.leased_offset for r in receipts}
         if lease is None or len(offsets) < len(receipts) or not offsets <= lease.attempts().keys():
             return []
-        steps = that_fit(self._steps.step(*each) for each in self._decide(state, lease, receipts, rule))
+        steps = that_fit(self._steps_of(lease, self._decide(state, lease, receipts, rule)))
         return steps if len(steps) == len(receipts) and not any(s.actions or s.ended for s in steps) else []
 
+    def _steps_of(
+        self, lease: Lease, decisions: Sequence[tuple[Receipt, SettleDecision, int]]
+    ) -> Iterator[Step]:
+        """The steps of these decisions; in a run, a message that does not succeed gives back those behind it."""
+        if not lease.run_ms:
+            yield from (self._steps.step(*each) for each in decisions)
+            return
+        by_offset = {each[0].leased_offset: each for each in decisions}
+        dispositions = {offset: decision.disposition for offset, (_, decision, _) in by_offset.items()}
+        for offset, behind in transitions.in_run(lease, dispositions):
+            released = tuple(Result(each, Disposition.RELEASED) for each in behind)
+            yield replace(self._steps.step(*by_offset[offset]), behind=released)
+
     def after(self, cursor: Cursor, steps: Sequence[Step]) -> Cursor:
-        """The cursor after these steps."""
-        return transitions.settle(cursor, self._token, [step.result for step in steps])[0]
+        """The cursor after these steps. What is left of a run has its time again."""
+        lease = cursor.leases[self._token]
+        if lease.run_ms:
+            until_ms = max(lease.deadline_ms, self._now_ms + lease.run_ms)
+            cursor = transitions.extend(cursor, self._token, until_ms) or cursor
+        results = [result for step in steps for result in step.results]
+        return transitions.settle(cursor, self._token, results)[0]
 
     def extend(self, offsets: Set[int], deadline_ms: int) -> tuple[Set[int], HeadraceError | None]:
         """Extend the lease for the messages at these offsets, or end it sooner. Returns those that it still holds, or
@@ -230,6 +253,13 @@ class LeaseSettlement:
             counters.add_of_group(group.topic, group.name, {FAILED: failed_count, DEAD: dead_count})
 
 
+def _holes(lease: Lease | None, named: Set[int]) -> set[int]:
+    """The offsets that are named though one before them in their run is not."""
+    if lease is None or not lease.run_ms:
+        return set()
+    return {o for _, others in transitions.parts_of_run(lease, named) for o in others} & named
+
+
 def _returns_any(steps: Sequence[Step]) -> bool:
     return any(step.result.disposition in RETURNING for step in steps)
 
@@ -238,4 +268,17 @@ def stale() -> Conflict:
     """The error for a receipt whose lease has ended or passed on (RECEIPT_STALE)."""
     return Conflict(
         "RECEIPT_STALE", "The lease has passed on or the message is settled; nothing was changed."
+    )
+
+
+def is_stale(answer: SettleAnswer) -> bool:
+    """Is it that error?"""
+    return isinstance(answer, Conflict) and answer.code == "RECEIPT_STALE"
+
+
+def out_of_order() -> Conflict:
+    """The error for a message of a run that would be settled before one ahead of it (RUN_OUT_OF_ORDER)."""
+    return Conflict(
+        "RUN_OUT_OF_ORDER",
+        "A message before this one in its run is not settled. Settle that one first, or both in one call.",
     )

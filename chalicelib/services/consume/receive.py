@@ -77,13 +77,14 @@ class Receiver:
         lease_seconds: int,
         mark: str = "",
         *,
+        is_run: bool = False,
         may_be_repeat: bool = False,
         instance: str | None = None,
         acks: Acks | None = None,
     ) -> Received:
         """Settle the `acks`, then claim up to `most` messages, waiting up to `wait_seconds` for the first. A receive
         with a `mark` (see `lease_mark`) that may be a repeat gets what an earlier try has claimed; as that may still
-        wait, it is looked for each time.
+        wait, it is looked for each time. `is_run`: the messages of one ordering key, in order.
         Without acks it raises NotFound if the topic or the group is deleted meanwhile, and Conflict if another instance
         of the consumer takes over from this `instance`; Unavailable if nothing came and a shard could not be read."""
         if POLICIES[group.mode].per_consumer and consumer is None:
@@ -93,6 +94,7 @@ class Receiver:
         pause = _FIRST_PAUSE_SECONDS
         while not self.is_caller_gone():
             claimant = self._claimant(topic, group, consumer, most, lease_seconds, mark)
+            claimant = replace(claimant, run=most if is_run else 0)
             held: Sequence[ClaimedMessage] = ()
             if mark and may_be_repeat:
                 acks.settle()  # what they end does not come again
@@ -226,7 +228,8 @@ class Receiver:
                 queue += [(shard, most, losses, was_busy)] if len(claim.messages) == count else []
             claimed_messages += claim.messages
             size += sum(each.message.draft.weight for each in claim.messages)
-            if claim.is_alone or self.claimer.rate_limits.free_ms(claimant.group):
+            has_run = claimant.run and claim.messages
+            if claim.is_alone or has_run or self.claimer.rate_limits.free_ms(claimant.group):
                 break
         if faults and not claimed_messages:
             raise faults[0]
@@ -272,6 +275,8 @@ class Receiver:
         self, claimant: Claimant, shard: int | None, most: int, most_bytes: int, acks: Acks
     ) -> Claim | None:
         """One claim; notes a retry lane that has nothing, unless something was put there meanwhile."""
+        if claimant.run:
+            claimant, most = replace(claimant, run=most), 1
         if shard is not None:
             return self.claimer.claim(claimant, shard, most, most_bytes, acks)
         with self.empty_lanes.calling(claimant.key(None)) as call:

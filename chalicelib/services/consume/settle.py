@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ...domain.cursor import Cursor, Disposition
-from ...domain.errors import Conflict, Malformed
+from ...domain.errors import Malformed
 from ...domain.message import DeadReason
 from ...domain.receipt import Receipt, verify_receipt
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ..core.cursor_store import CursorSnapshot
 from ..core.secrets import SigningKeys
 from .decision import Decide, SettleDecision, decision_after_failure
-from .lease_settlement import LeaseSettlement, SettleAnswer, SettleContext, stale
+from .lease_settlement import LeaseSettlement, SettleAnswer, SettleContext, is_stale, out_of_order, stale
 from .settle_steps import Step
 
 
@@ -118,8 +118,8 @@ class Settler:
         for (i, _), answer in zip(valid_receipts, results, strict=True):
             answers[i] = answer
         self._note_signs_of_life(topic, group, owners)
-        stale = [(i, receipt) for i, receipt in valid_receipts if isinstance(answers[i], Conflict)]
-        for lease, members in self._by_lease(topic, group, stale):
+        not_held = [each for each, answer in zip(valid_receipts, results, strict=True) if is_stale(answer)]
+        for lease, members in self._by_lease(topic, group, not_held):
             for i, receipt in members:
                 answers[i] = lease.answer_to_repeat(receipt, rule)
 
@@ -138,7 +138,8 @@ class Settler:
             settled_offsets, error = lease.settle([receipt for _, receipt in members], rule)
             owners.add(lease.owner)
             for i, receipt in members:
-                answers[i] = None if receipt.leased_offset in settled_offsets else error or stale()
+                refusal = out_of_order if receipt.leased_offset in lease.holes else stale
+                answers[i] = None if receipt.leased_offset in settled_offsets else error or refusal()
                 settled_offsets.discard(receipt.leased_offset)  # the same receipt again in this call is stale
         return answers
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from ...domain import notice
+from ...domain import notice, ranges
 from ...domain.cursor import RETURNING, Disposition, Result
 from ...domain.limits import RETENTION_GRACE
 from ...domain.message import DeadReason, Draft, Message, Origin
@@ -41,7 +41,8 @@ _STATUSES = {
 @dataclass(frozen=True, slots=True)
 class Step:
     """One delivery's part of a write. `was_tried`: it ends an attempt; False where a message is given back unsent.
-    `ended`: what is told of its end, if it ends and that may be told. `called`: see SettleDecision."""
+    `ended`: what is told of its end, if it ends and that may be told. `called`: see SettleDecision. `behind`: what it
+    gives back of its run."""
 
     result: Result
     entry: TraceEntry | None
@@ -51,6 +52,12 @@ class Step:
     was_tried: bool = True
     ended: Record | None = None
     called: str = ""
+    behind: tuple[Result, ...] = ()
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """What it does in the cursor."""
+        return self.result, *self.behind
 
     @property
     def actions(self) -> int:
@@ -203,6 +210,7 @@ def that_fit(steps: Iterable[Step]) -> list[Step]:
     for step in steps:
         if step.result.disposition in RETURNING:
             entries += not (fit and _joins(fit[-1].result, step.result))
+        entries += len(ranges.of(each.offset for each in step.behind))
         actions += step.actions
         weight += step.weight
         most = _ACTIONS_BESIDE_OUTBOX if step.ended else _ACTIONS_PER_WRITE

@@ -24,15 +24,19 @@ from .sources import Capacity, DispatchContext, Sources
 
 _GATHER_SECONDS = 0.02  # results within this time are settled together
 LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
+_PART = 10  # messages of a run that are settled together, or those of
+_PART_MS = 1_000
 _NO_SECRET_PAUSE_MS = 10_000  # before another try, where the signing secret cannot be decrypted now
 
 
 class EndedCall(NamedTuple):
-    """A request that has ended, with a result for each of its messages."""
+    """A request that has ended, with a result for each of its messages. Of a run, the requests of a part, and the rest
+    of its messages."""
 
     consumer: Consumer
     claimed_messages: Sequence[ClaimedMessage]
     results: Sequence[CallResult]
+    rest: Sequence[ClaimedMessage] = ()
 
 
 @dataclass(eq=False)
@@ -65,16 +69,24 @@ class Calls:
         for claimed_message in messages:
             by_consumer.setdefault(sources.target(claimant, claimed_message), []).append(claimed_message)
         for consumer, claimed_messages in by_consumer.items():
-            seconds = self.time.attempt_seconds(sources, consumer)
             for batch in in_batches(sources.group, consumer, claimed_messages):
                 pause_ms = self.capacity.pause_ms(sources, consumer)
-                self.capacity.count(consumer, batch, +1)
-                if pause_ms is not None:
+                if pause_ms is None:
+                    self.send(pool, sources, consumer, batch)
+                else:
+                    self.capacity.count(consumer, batch, +1)
                     held = CallResult(Verdict.NOT_ATTEMPTED, retry_after_ms=pause_ms)
                     self._events.put(EndedCall(consumer, batch, (held,) * len(batch)))
-                    continue
-                future = pool.submit(self._send, sources, consumer, batch, seconds)
-                future.add_done_callback(partial(self._note_end, consumer, batch))
+
+    def send(
+        self, pool: Executor, sources: Sources, consumer: Consumer, batch: Sequence[ClaimedMessage]
+    ) -> None:
+        """Send a batch together, or the first messages of a run one after the other."""
+        self.capacity.count(consumer, batch, +1)
+        send = self._send_in_turn if batch[0].is_in_run else self._send
+        seconds = self.time.attempt_seconds(sources, consumer)
+        future = pool.submit(send, sources, consumer, batch, seconds)
+        future.add_done_callback(partial(self._note_end, consumer, batch))
 
     def take_ended(self, seconds: float = LOOK_SECONDS) -> list[EndedCall]:
         """The requests that have ended, with those that end right after. Empty after so many seconds, or when woken:
@@ -86,7 +98,7 @@ class Calls:
                 event := self._events.get(timeout=_GATHER_SECONDS if calls else seconds)
             ):
                 calls.append(event)
-                calls_under_way -= len(event.claimed_messages)
+                calls_under_way -= 1 if event.claimed_messages[0].is_in_run else len(event.claimed_messages)
         except queue.Empty:
             pass
         return self._no_longer_under_way(calls)
@@ -102,7 +114,7 @@ class Calls:
 
     def _no_longer_under_way(self, calls: list[EndedCall]) -> list[EndedCall]:
         for call in calls:
-            self.capacity.count(call.consumer, call.claimed_messages, -1)
+            self.capacity.count(call.consumer, [*call.claimed_messages, *call.rest], -1)
         return calls
 
     def _note_end(
@@ -111,9 +123,23 @@ class Calls:
         """A request has ended. An exception of our own counts as a failed attempt, so that it is visible and does not
         repeat for ever."""
         error = future.exception()
-        failure = CallResult(Verdict.FAILED, f"fault of the sender: {type(error).__name__}")
-        results = (failure,) * len(batch) if error else future.result()
-        self._events.put(EndedCall(consumer, batch, results))
+        results = (_fault(error),) * len(batch) if error else future.result()
+        self._events.put(EndedCall(consumer, batch[: len(results)], results, batch[len(results) :]))
+
+    def _send_in_turn(
+        self, sources: Sources, consumer: Consumer, run: Sequence[ClaimedMessage], seconds: float
+    ) -> tuple[CallResult, ...]:
+        """Send messages of a run until it is time to settle some, or one does not succeed."""
+        until_ms = self.context.clock.now_ms() + _PART_MS
+        results: tuple[CallResult, ...] = ()
+        for claimed_message in run[:_PART]:
+            try:
+                results += self._send(sources, consumer, [claimed_message], seconds)
+            except Exception as error:  # noqa: BLE001 - those before it have their results
+                results += (_fault(error),)
+            if results[-1].verdict is not Verdict.DONE or self.context.clock.now_ms() >= until_ms:
+                break
+        return results
 
     def _send(
         self, sources: Sources, consumer: Consumer, claimed_messages: Sequence[ClaimedMessage], seconds: float
@@ -144,3 +170,7 @@ class Calls:
         push_batch = PushBatch(group.topic, group.name, group.payload, attempts, sources.topic.max_body_bytes)
         results = iter(self.context.sender.send(consumer, push_batch, seconds) if attempts else ())
         return tuple(each if isinstance(each, CallResult) else next(results) for each in contents)
+
+
+def _fault(error: BaseException) -> CallResult:
+    return CallResult(Verdict.FAILED, f"fault of the sender: {type(error).__name__}")

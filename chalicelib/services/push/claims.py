@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from ...domain.errors import Unavailable
 from ...domain.limits import MAX_SHARDS
 from ...domain.status import Because
-from ...domain.topic import Consumer, CursorKey
+from ...domain.topic import Consumer, CursorKey, Mode
 from ..consume.claim import Claimer
 from ..consume.claimant import Claim, Claimant, ClaimedMessage
 from .run_time import RunTime
-from .settlements import Settlements, batch_of
+from .settlements import Settlements, batch_of, in_units
 from .sources import Capacity, Sources
 
 _LOST_RACES = 10
+_MOST_IN_RUNS = 100  # of one claim
 _FAULTS = 2  # of different sources: then the store itself has a fault
 _REST_LOOKS = 10  # so many looks leave a refused source out: the store's client tries long before it gives up
 
@@ -157,7 +158,7 @@ class Claims:
                 self.served[shard] = None
                 self.last_shards |= {} if shard is None else {shard - shard % MAX_SHARDS: shard}
                 served_uids.add(next_consumers[0].uid)
-                free -= len(claim.messages)
+                free -= len(in_units(claim.messages))
                 sendable = self._within_bounds(sources, claimant, claim)
                 yield next_consumers[0], sendable
                 if len(sendable) < len(claim.messages):
@@ -184,30 +185,32 @@ class Claims:
 
     def _within_bounds(self, sources: Sources, claimant: Claimant, claim: Claim) -> Sequence[ClaimedMessage]:
         """The granted messages that may be sent within the group's limit; the rest is returned, and no attempt is
-        counted."""
-        messages, unsure = claim.messages, claim.in_flight - claimant.guaranteed
+        counted. Of each run one message is in flight."""
+        units, unsure = in_units(claim.messages), claim.in_flight - claimant.guaranteed
         if unsure <= 0:
-            return messages
+            return claim.messages
         try:
-            taken = self.capacity.read_other_runs(sources, Counter({claimant.owner: len(messages)}))
+            taken = self.capacity.read_other_runs(sources, Counter({claimant.owner: len(units)}))
             excess = taken - sources.most
         except Unavailable as error:
             self.fault, excess = error, unsure
-        count = len(messages) - max(0, min(excess, unsure, len(messages)))
-        if count < len(messages):
+        count = len(units) - max(0, min(excess, unsure, len(units)))
+        if count < len(units):
             self.capacity.is_limited = True
-            unsent = [each.receipt for each in messages[count:]]
+            unsent = [unit[0].receipt for unit in units[count:]]
             self.settlements.give_back(sources.topic, sources.group, unsent)
-            self.claimer.rate_limits.put_back(sources.group, len(unsent))
-        return messages[:count]
+            self.claimer.rate_limits.put_back(sources.group, sum(map(len, units[count:])))
+        return [each for unit in units[:count] for each in unit]
 
     def _claimant(
         self, sources: Sources, shard: int | None, consumer: Consumer, parts: int = 1, free: int = 0
     ) -> Claimant:
         limits, called = sources.limits(shard), sources.called_for(shard, consumer)
+        group, batch = sources.group, batch_of(sources.group, consumer)
+        is_serial = group.mode is Mode.SERIAL and group.auto_ack
         return Claimant(
             topic=sources.topic,
-            group=sources.group,
+            group=group,
             lease_seconds=max(self.time.lease_seconds(sources, each) for each in called),
             owner=consumer.uid,
             is_called=True,
@@ -216,7 +219,9 @@ class Claims:
             guaranteed=limits.guaranteed,
             free=max(0, free),
             parts=parts,
-            batch=batch_of(sources.group, consumer),
+            batch=batch,
             batch_wait_ms=consumer.batch_wait_seconds * 1000,
+            # Messages of a run are sent to one place.
+            run=_MOST_IN_RUNS if is_serial and not group.callbacks and batch == 1 else 0,
             takes=sources.has_callback if consumer is sources.callbacks else None,
         )

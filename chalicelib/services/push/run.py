@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from ...domain.call_result import CallResult, Verdict
 from ...domain.errors import NotFound, Unavailable, unavailable
 from ...domain.message import traceparent
+from ...domain.receipt import Receipt
 from ...domain.timer import Timer, wake_up
 from ...domain.topic import Callback, Consumer, Group, Topic, cursor_key, lane_of
 from ..consume.claimant import ClaimedMessage
@@ -76,8 +77,8 @@ class DispatchRun:
     def until_drained(self) -> None:
         """Claim and send as long as there are messages; settle every result. If the store is unavailable, settle the
         messages in flight as far as it allows; `leave` then reports the rest."""
-        with self._context.threads() as pool:
-            while self._launch(pool) or self._may_settle_yet() or self._has_waited_for_permit():
+        with self._context.threads() as self._pool:
+            while self._launch(self._pool) or self._may_settle_yet() or self._has_waited_for_permit():
                 seconds = min(LOOK_SECONDS, (self._permit_wait_ms() or _LONGEST_WAIT_MS) / 1000)
                 self._settle_and_note(self._calls.take_ended(seconds))
 
@@ -235,7 +236,30 @@ class DispatchRun:
                 for claimed_message, decision in self._decisions(*topic_and_group, call):
                     decisions[claimed_message.receipt] = decision
         if topic_and_group and decisions:
-            self.report.late += self._settlements.settle(*topic_and_group, decisions)
+            began_ms = self._context.clock.now_ms()
+            late = self._settlements.settle(*topic_and_group, decisions)
+            self.report.late += len(late)
+            for call in calls:
+                if call.rest and call.results[-1].verdict is Verdict.DONE:
+                    self._go_on(*topic_and_group, call, late, began_ms)
+
+    def _go_on(
+        self, topic: Topic, group: Group, call: EndedCall, late: Collection[Receipt], began_ms: int
+    ) -> None:
+        """Send the next messages of a run, whose lease the settlement of `began_ms` made longer; if they may not be
+        sent any more, give them back."""
+        last, next_one = call.claimed_messages[-1].receipt, call.rest[0].receipt
+        if last in late:
+            return
+        with suppress(Unavailable):
+            sources = self._sources(topic, group)
+            consumer = next((c for c in sources.called_consumers() if c.uid == call.consumer.uid), None)
+            may_go_on = not group.is_paused(began_ms) and not self._settlements.owes(last)
+            if consumer and may_go_on and self._time.allows_attempt(sources):
+                rest = [replace(m, receipt=replace(m.receipt, claimed_ms=began_ms)) for m in call.rest]
+                self._calls.send(self._pool, sources, consumer, rest)
+                return
+        self._settlements.give_back_behind(topic, group, last, next_one)
 
     def _note_health(self, call: EndedCall) -> None:
         if not (self._last_known and self._time.allows_note()):

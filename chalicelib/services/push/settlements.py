@@ -19,6 +19,7 @@ from ..consume.claimant import ClaimedMessage
 from ..consume.decision import SettleDecision
 from ..consume.settle import Settler
 
+_RELEASE = SettleDecision(Disposition.RELEASED)
 _TRIES = 20  # in succession without a successful settlement; then the run stops, and the leases end
 
 
@@ -35,6 +36,10 @@ class Settlements:
         """Are there decisions that the store has not taken yet?"""
         return bool(self._owed)
 
+    def owes(self, receipt: Receipt) -> bool:
+        """Is this decision one of them?"""
+        return receipt in self._owed
+
     def may_retry(self) -> bool:
         """Is something left to settle that has not been tried too often? Counts the try."""
         if not self._owed or self._tries >= _TRIES:
@@ -47,25 +52,32 @@ class Settlements:
         decisions, self._owed = self._owed, {}
         return decisions
 
-    def settle(self, topic: Topic, group: Group, decisions: Mapping[Receipt, SettleDecision]) -> int:
-        """Write decisions, and keep those that the store cannot take now. Returns how many came too late, after the
+    def settle(self, topic: Topic, group: Group, decisions: Mapping[Receipt, SettleDecision]) -> set[Receipt]:
+        """Write decisions, and keep those that the store cannot take now. Returns those that came too late, after the
         lease had ended."""
         answers = self._settler.settle(topic, group, list(decisions), lambda receipt, _: decisions[receipt])
-        late_count = 0
+        late: set[Receipt] = set()
         for receipt, answer in zip(decisions, answers, strict=True):
-            late_count += isinstance(answer, Conflict)
+            if isinstance(answer, Conflict):
+                late.add(receipt)
             if isinstance(answer, Unavailable):
                 self._owed[receipt] = decisions[receipt]
         self._tries = 0 if len(self._owed) < len(decisions) else self._tries
-        return late_count
+        return late
 
     def give_back(self, topic: Topic, group: Group, receipts: Sequence[Receipt]) -> None:
         """Return messages that were not sent; no attempt is counted."""
-        release = SettleDecision(Disposition.RELEASED)
-        answers = self._settler.settle(topic, group, receipts, lambda *_: release)
+        answers = self._settler.settle(topic, group, receipts, lambda *_: _RELEASE)
         for receipt, answer in zip(receipts, answers, strict=True):
             if isinstance(answer, Unavailable):
-                self._owed[receipt] = release
+                self._owed[receipt] = _RELEASE
+
+    def give_back_behind(self, topic: Topic, group: Group, last: Receipt, next_one: Receipt) -> None:
+        """Return the rest of a run, from `next_one` on: after `last`, if that is not settled yet."""
+        if last in self._owed:
+            self._owed[next_one] = _RELEASE
+        else:
+            self.give_back(topic, group, [next_one])
 
 
 _SMALL = 8  # a batch of this size or less is split into single messages at once
@@ -93,10 +105,22 @@ def batch_of(group: Group, consumer: Consumer) -> int:
     return group.batch_size if consumer.kind == ConsumerKind.FUNCTION or group.payload == Payload.BATCH else 1
 
 
+def in_units(claimed_messages: Sequence[ClaimedMessage]) -> list[list[ClaimedMessage]]:
+    """The messages that may be in processing at once, each with those behind it in its run."""
+    by_unit: dict[object, list[ClaimedMessage]] = {}
+    for each in claimed_messages:
+        by_unit.setdefault(each.unit if each.is_in_run else each.receipt, []).append(each)
+    return list(by_unit.values())
+
+
 def in_batches(
     group: Group, consumer: Consumer, claimed_messages: Sequence[ClaimedMessage]
 ) -> Iterator[list[ClaimedMessage]]:
-    """Cut claimed messages into batches, a request each: of one message, unless the group asked for more."""
+    """Cut claimed messages into batches, a request each: of one message, unless the group asked for more. Of a run, the
+    messages of one unit: they are sent one after the other."""
+    if any(each.is_in_run for each in claimed_messages):
+        yield from in_units(claimed_messages)
+        return
     limit_of = partial(batch_limit, batch_of(group, consumer))
     batch: list[ClaimedMessage] = []
     for claimed_message in sorted(claimed_messages, key=limit_of, reverse=True):

@@ -224,10 +224,12 @@ class Capacity:
         return self._by_consumer.total()
 
     def count(self, consumer: Consumer, messages: Sequence[ClaimedMessage], sign: int) -> None:
-        """Count the messages of a request: `sign` is 1 when it is sent, -1 when it has a result."""
-        self._by_consumer[consumer.uid] += sign * len(messages)
-        self._from_lane += sign * sum(each.receipt.entry is not None for each in messages)
-        self._from_last += sign * sum(each.message.shard < MAX_SHARDS for each in messages)
+        """Count the messages of a request: `sign` is 1 when it is sent, -1 when it has a result. Of a run, one message
+        at a time is sent."""
+        sent = messages[:1] if any(each.is_in_run for each in messages) else messages
+        self._by_consumer[consumer.uid] += sign * len(sent)
+        self._from_lane += sign * sum(each.receipt.entry is not None for each in sent)
+        self._from_last += sign * sum(each.message.shard < MAX_SHARDS for each in sent)
         self._bytes += sign * sum(each.message.draft.size for each in messages)
 
     def see_circuits(self, topic: Topic, group: Group) -> None:

@@ -2455,7 +2455,8 @@ export interface components {
         /**
          * @description How many messages to claim, how long to wait for the first, for which consumer, and for which instance of it.
          *         While a lease of this receive runs, the same caller gets the same messages for the same `receive_id`. The receipts
-         *         of `ack` are acknowledged first; with `max` 0, nothing is claimed then.
+         *         of `ack` are acknowledged first; with `max` 0, nothing is claimed then. `run`: messages of one ordering key, in
+         *         order under one lease.
          */
         ReceiveBody: {
             /** @default null */
@@ -2470,6 +2471,8 @@ export interface components {
             max?: number;
             /** @default null */
             receive_id?: string | null;
+            /** @default false */
+            run?: boolean;
             /** @default 0 */
             wait_seconds?: number;
         };

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain import cursor_size
+from chalicelib.domain.ladder import Retry
 from chalicelib.domain.limits import MAX_CURSOR_BYTES, MAX_PASSED_OVER
 from chalicelib.domain.times import SECOND_MS
 from chalicelib.domain.topic import cursor_key
@@ -351,3 +352,63 @@ class SetBack(ManualClock):
 
     def monotonic_ms(self) -> int:
         return round(self.slept_seconds * SECOND_MS)
+
+
+def keyed(desk: Desk, keys: str) -> None:
+    desk.produce(*(make.draft(ordering_key=None if key == "-" else key) for key in keys))
+
+
+def test_i7_a_run_is_settled_in_its_order_and_gives_back_what_follows(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group()
+    keyed(desk, "aabaaab-a")
+    run = desk.receive_run(group, 5)
+    assert attempts(run) == {0: 1, 1: 1, 3: 1, 4: 1, 5: 1}
+    assert attempts(desk.receive_run(group)) == {2: 1, 6: 1}, "the other keys go on"
+    assert attempts(desk.receive_run(group)) == {7: 1}
+    assert desk.receive_run(group) == []
+    assert desk.ack(group, [run[1], run[3], run[0]]) == [None, "RUN_OUT_OF_ORDER", None]
+    assert desk.ack(group, run[:2]) == [ALREADY, ALREADY]
+    assert desk.nack(group, run[3:4]) == ["RUN_OUT_OF_ORDER"]
+    assert desk.nack(group, run[2:4], Nack(delay_ms=5_000)) == [None, None]
+    assert desk.ack(group, run[4:]) == [STALE]
+    assert desk.receive_run(group) == [], "the first of its key waits for its time"
+    stage.clock.advance(5_000)
+    again = desk.receive_run(group)
+    assert attempts(again) == {3: 2, 4: 1, 5: 1, 8: 1}, "what follows was not tried"
+    assert desk.nack(group, again[:1], Nack(dead_letter=True)) == [None]
+    rest = desk.receive_run(group)
+    assert attempts(rest) == {4: 1, 5: 1, 8: 1}
+    assert desk.nack(group, [rest[0], rest[2]], Nack(dead_letter=True)) == [None, "RUN_OUT_OF_ORDER"]
+    assert desk.ack(group, desk.receive_run(group)) == [None, None]
+    assert [record.status for record in records(desk, group).values()] == ["DEAD"] * 2
+
+
+def test_i14_of_a_run_whose_lease_ends_the_first_unsettled_message_alone_was_tried(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial", retry=Retry(2, (1,)))
+    group = desk.group()
+    keyed(desk, "aaaab")
+    run = desk.receive_run(group, lease=10)
+    assert desk.extend(group, run, 20) == [None] * 4
+    stage.clock.advance(15_000)
+    assert desk.ack(group, run[:1]) == [None]
+    stage.clock.advance(10_000 - 1)
+    other = desk.receive_run(group)
+    assert attempts(other) == {4: 1}, "a part that is settled moves the deadline by the lease"
+    assert desk.ack(group, other) == [None]
+    stage.clock.advance(1)
+    assert attempts(desk.receive_run(group)) == {1: 2}, "it comes alone, for it may have ended its consumer"
+    stage.clock.advance(30 * SECOND_MS)
+    assert attempts(desk.receive_run(group)) == {2: 1, 3: 1}, "behind a dead letter"
+    ((offset, record),) = records(desk, group).items()
+    assert (offset, record.status, record.attempts) == (1, "DEAD", 2)
+
+
+def test_a_run_skips_what_its_group_does_not_get(stage: Stage) -> None:
+    desk = Desk.at(stage, mode="serial")
+    group = desk.group(tags=("y",))
+    desk.produce(*(make.draft(ordering_key="a", tag=tag) for tag in "yxyxy"))
+    run = desk.receive_run(group)
+    assert offsets(run) == [0, 2, 4]
+    assert desk.nack(group, run, Nack(untried=True)) == [None] * 3
+    assert attempts(desk.receive_run(group, 2)) == {0: 1, 2: 1}

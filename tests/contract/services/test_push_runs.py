@@ -17,10 +17,12 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.wake import DispatchTask
 from chalicelib.services.push.dispatcher import Dispatcher
 from chalicelib.store.layout import FRAGMENTS
+from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
-from tests.support.push import PushDesk
+from tests.support.push import EXACT, PushDesk
 from tests.support.stages import Stage, embedded_stage
+from tests.support.troubled import Counted
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 50])
@@ -186,3 +188,71 @@ def test_a_run_that_found_no_room_comes_back_when_there_is_some() -> None:
     desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: 60.0)
     assert desk.subscribers.calls == []
     assert wakes(desk) == [START_MS + 30_000]
+
+
+@pytest.mark.parametrize("kind", ["url", "function"])
+def test_i7_messages_of_one_key_are_sent_one_after_the_other_and_settled_in_tens(
+    stage: Stage, kind: str
+) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(mode="serial")
+    desk.subscriber(group, "one", kind)
+    counted = Counted(desk.deps.adapters.cursors)
+    desk.deps = Deps(replace(desk.deps.adapters, cursors=cast(Any, counted)))
+    results = desk.produce(*(make.draft(ordering_key="b" if n == 7 else "a") for n in range(51)))
+    desk.push()
+    assert desk.subscribers.numbers() == {result.id: [1] for result in results}
+    of_a = [call.offsets[0] for call in desk.subscribers.calls if call.offsets != (7,)]
+    assert of_a == [n for n in range(51) if n != 7]
+    assert counted.calls["write"] + counted.calls["create"] <= 8, "one claim, five parts, and the other key"
+    cursor = desk.cursor(group)
+    assert (cursor.next, cursor.leases, cursor.waiting) == (51, {}, ())
+
+
+def test_i14_a_run_stops_at_a_failure_and_what_follows_is_not_tried(stage: Stage) -> None:
+    desk = PushDesk.at(stage, retry=EXACT)
+    group = desk.group(mode="serial")
+
+    def fails_once(push_batch: PushBatch) -> CallResult:
+        (attempt,) = push_batch.attempts
+        fails = (attempt.message.offset, attempt.number) == (12, 1)
+        return CallResult(Verdict.FAILED if fails else Verdict.DONE)
+
+    desk.subscriber(group, "one", behaviour=fails_once)
+    desk.produce(*(make.draft(ordering_key="a") for _ in range(15)))
+    desk.push()
+    assert [call.offsets[0] for call in desk.subscribers.calls] == list(range(13))
+    waiting = [(span.start, span.count, span.attempt) for span in desk.cursor(group).waiting]
+    assert waiting == [(12, 1, 2), (13, 2, 1)]
+    desk.pass_time(11)
+    assert [call.attempts[0][1] for call in desk.subscribers.calls[13:]] == [2, 1, 1]
+
+
+@pytest.mark.parametrize("stops", ["never", "paused", "out of time", "lease lost"])
+def test_a_slow_run_keeps_its_lease_and_gives_back_what_it_may_not_send(stage: Stage, stops: str) -> None:
+    desk = PushDesk.at(stage)
+    group = desk.group(mode="serial")
+    seconds = [600.0]
+
+    def slow(push_batch: PushBatch) -> CallResult:
+        stage.clock.advance(20_000)
+        if push_batch.attempts[0].message.offset == 3 and stops == "paused":
+            desk.deps.admin.pause(desk.topic, group.name, True)
+        if push_batch.attempts[0].message.offset == 3 and stops == "out of time":
+            seconds[0] = 20.0
+        if push_batch.attempts[0].message.offset == 3 and stops == "lease lost":
+            stage.clock.advance(20_000)
+            assert desk.claim(Claimant(topic=desk.topic, group=group, lease_seconds=9, is_called=True), 0, 9)
+        return CallResult(Verdict.DONE)
+
+    desk.subscriber(group, "one", behaviour=slow)
+    desk.produce(*(make.draft(ordering_key="a") for _ in range(6)))
+    report = desk.deps.dispatcher.deliver(DispatchTask(desk.topic.name, group.name), lambda: seconds[0])
+    assert [call.offsets[0] for call in desk.subscribers.calls] == list(range(6 if stops == "never" else 4))
+    assert report.late == (stops == "lease lost")
+    held = {
+        offset: n for lease in desk.cursor(group).leases.values() for offset, n in lease.attempts().items()
+    }
+    assert held == ({3: 2} if stops == "lease lost" else {})
+    waiting = [(span.start, span.count, span.attempt) for span in desk.cursor(group).waiting]
+    assert waiting == ([] if stops == "never" else [(4, 2, 1)])

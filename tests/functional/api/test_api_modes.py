@@ -36,6 +36,29 @@ def test_a_serial_group_goes_one_by_one_for_each_key_and_keys_pass_each_other(ap
     assert sorted(group.bodies()) == [3, 5, 7]
 
 
+def test_a_run_takes_the_messages_of_one_key_in_few_calls(api: Client) -> None:
+    topic = api.topic(mode="serial")
+    group, queue = topic.group(), topic.group("q", mode="queue")
+    drafts = [{"body": n, "ordering_key": "b" if n % 4 == 3 else "a"} for n in range(200)]
+    topic.batch([*drafts, *({"body": n, "ordering_key": "a"} for n in range(200, 250))])
+    api.post(f"{queue.path}/receive", {"run": True}).refused(422, "WRONG_MODE")
+    bodies, calls, acks = [], 0, list[str]()
+    while calls < 10:
+        asked = {"run": True, "max": 80, "ack": acks, "receive_id": f"r{calls}"}
+        answer = api.post(f"{group.path}/receive", asked).expect(200)
+        calls += 1
+        acks = [message["receipt"] for message in answer["messages"]]
+        if not acks:
+            break
+        assert api.post(f"{group.path}/receive", asked).expect(200)["messages"] == answer["messages"]
+        assert len({message["ordering_key"] for message in answer["messages"]}) == 1
+        bodies += [message["body"] for message in answer["messages"]]
+    assert [n for n in bodies if n % 4 != 3 or n > 200] == [n for n in range(250) if n % 4 != 3 or n > 200]
+    assert [n for n in bodies if n % 4 == 3 and n < 200] == list(range(3, 200, 4))
+    assert calls <= 10
+    assert topic.counts()["consumed"] == 250
+
+
 def test_a_broadcast_gives_everything_to_each_consumer_from_its_registration_on(api: Client) -> None:
     topic = api.topic(mode="broadcast")
     group = topic.group()

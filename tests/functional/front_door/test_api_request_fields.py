@@ -57,7 +57,8 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any], dict[str, str]]] = {
     "receive": (
         "POST", "/groups/g/receive", {},
         {"max": "int", "wait_seconds": "int float", "consumer": "text null", "instance": "text null",
-         "lease_seconds": "int null", "receive_id": "text null", "ack": "list null"},
+         "lease_seconds": "int null", "receive_id": "text null", "ack": "list null",
+         "run": "bool"},
     ),
     "ack": ("POST", "/groups/g/ack", {}, {"receipts": "-"}),
     "nack": (

@@ -42,16 +42,19 @@ class Consumes(Caller):
         lease: Duration | None = None,
         instance: str | None = None,
         ack: Iterable[Message | str] = (),
+        run: bool = False,
     ) -> Received:
         """Claim up to `max` messages, waiting up to `wait` for the first. Each is ours for its lease. An empty list has
         the reason, `because`. An async receive that is cancelled gives back, untried, what still comes. `instance`: of
         the consumer; raises ConsumerTakenOver if a later one has its name. `ack`: messages or receipts to acknowledge
-        first, with results in `acked`; `max` 0 does only this."""
+        first, with results in `acked`; `max` 0 does only this. `run`: of a serial group, the messages of one ordering
+        key, in order under one lease."""
         options = given(
             max=max,
             consumer=consumer,
             instance=instance,
             ack=_receipts(ack) or None,
+            run=run or None,
             lease_seconds=whole_seconds(lease) if lease is not None else None,
         )
         seconds_left, acked = seconds(wait), list[Settled]()

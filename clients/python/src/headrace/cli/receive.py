@@ -38,6 +38,9 @@ def receive(
     consumer: Annotated[
         str | None, typer.Option(help="The consumer that receives; needed in a broadcast.")
     ] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Of a serial group: messages of one ordering key, in order.")
+    ] = False,
     ack: Annotated[bool, typer.Option("--ack", help="Acknowledge the messages after printing them.")] = False,
     back: Annotated[
         bool, typer.Option("--back", help="Give the messages back at once; an attempt is counted.")
@@ -47,7 +50,7 @@ def receive(
     if ack and back:
         raise typer.BadParameter("Choose --ack or --back.")
     s = session(context)
-    messages = s.hr.receive(topic, group, max=max, wait=wait, consumer=consumer)
+    messages = s.hr.receive(topic, group, max=max, wait=wait, consumer=consumer, run=run)
     rows = ((m, (m.id, m.attempt, m.keys, m.tag, short(m.body), m.receipt[:12] + "…")) for m in messages)
     nothing = _WHY.get(messages.because or "", "Nothing there.")
     s.output.many(("ID", "ATTEMPT", "KEYS", "TAG", "BODY", "RECEIPT"), rows, nothing)
