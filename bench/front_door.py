@@ -9,7 +9,8 @@ from urllib.parse import quote
 from chalicelib import wiring
 from chalicelib.wiring import Deps
 
-_ALL = {"principalId": "bench", "scopes": "admin consume produce", "topics": "*"}
+_CALLER = {"token_id": "bench", "scopes": ["admin", "consume", "produce"]}
+_ALL = {"principalId": "bench", "caller": json.dumps(_CALLER)}
 
 
 class _LambdaContext:
