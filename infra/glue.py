@@ -220,7 +220,10 @@ def _role(prefix: str, artifacts: str, job: Job) -> dict[str, Any]:
     ]
     if job.tables:
         tables = [names.arn("dynamodb", f"table/{names.table(prefix, name)}") for name in job.tables]
+        control = names.arn("dynamodb", f"table/{names.table(prefix, 'control')}")
+        topics = {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["topics", "retired", "deleted"]}}
         statements.append(allow(("dynamodb:Query",), *tables))
+        statements.append(allow(("dynamodb:Query",), control) | {"Condition": topics})
     if job.asks:
         token = names.arn("secretsmanager", f"secret:{secret(prefix)}-??????")
         statements.append(allow(("secretsmanager:GetSecretValue",), token))

@@ -86,6 +86,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "control#topics": _ROWS,
         "control#topic": _ROWS,
         "control#retired": _ROWS,
+        "control#deleted": "PutItem",  # whose rows the archive still looks at
         "control#schedules": _ROWS,
         "control#events": "GetItem PutItem DeleteItem",
         "control#replays": "GetItem Query PutItem",

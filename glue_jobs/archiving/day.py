@@ -15,8 +15,12 @@ from glue_jobs.common.arguments import progress
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError, Unreadable
 from glue_jobs.common.manifest import Manifest, Part, Shard
-from glue_jobs.common.ranges import Ranges, merged, pieces, size, without
+from glue_jobs.common.ranges import Ranges, common, pieces, size, without
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
+
+
+class Overlap(JobError):
+    """The journal has messages that another day has archived; the archive stays as it is."""
 
 
 class Shrunk(JobError):
@@ -77,6 +81,7 @@ class _DayArchiver:
             self._rows.look_again()
             scan, gaps, first_offsets, bodies_missing = self._look()
         self._refuse_less(scan)
+        self._refuse_overlap(scan)
         deliveries, without_id = self._write_deliveries(scan)
         parts = {MESSAGES: self._rows.messages(scan), DELIVERIES: deliveries}
         new = Manifest(
@@ -96,7 +101,7 @@ class _DayArchiver:
         new = publish.switch(self._bucket, self._old, new, now_ms)
         tidy(self._bucket, new, self._settings)
         files = sum(len(part.files) for parts in new.tables.values() for part in parts)
-        late_days = tuple(sorted(days - {self._window.name}))
+        late_days = tuple(sorted({*days, *self._rows.misplaced} - {self._window.name}))
         return Result(
             manifest=new,
             files=files,
@@ -140,9 +145,9 @@ class _DayArchiver:
             (key, first, last, 0) for key, ranges in gaps.items() for first, last in pieces(ranges, PIECE)
         ]
         end_ms = min(int(self._window.end.timestamp() * 1000) - 1, self._settings.now_ms)
-        for key in {*self._proved.ranges, *scan.ranges}:
-            proved_ranges = merged((*self._proved.ranges.get(key, ()), *scan.ranges.get(key, ())))
-            questions.append((key, proved_ranges[-1][1] + 1, ENDLESS, end_ms))
+        for key in {*self._settings.shards, *scan.ranges}:
+            first = self._proved.end(key, scan.ranges.get(key, ()))
+            questions.append((key, first, ENDLESS, end_ms))
         counts = self._rows.fetch(questions) if questions else {}
         return sum(counts.values()), set(counts)
 
@@ -170,6 +175,21 @@ class _DayArchiver:
                 f"The journal of {self._window.name} has lost {sum(map(size, lost_ranges.values()))} messages that are "
                 "in the archive; it stays as it is."
             )
+
+    def _refuse_overlap(self, scan: Scan) -> None:
+        """What another day has archived cannot be this day's."""
+        old_ranges = {shard.key: shard.ranges for shard in self._old.shards} if self._old else {}
+        new_ranges = {key: without(each, old_ranges.get(key, ())) for key, each in scan.ranges.items()}
+        twice = {key: common(each, self._proved.ranges.get(key, ())) for key, each in new_ranges.items()}
+        if not any(twice.values()):
+            return
+        for day in manifest.load_all(self._bucket):
+            for shard in day.shards if day.day != self._window.name else ():
+                if offsets := common(shard.ranges, twice.get(shard.key, ())):
+                    raise Overlap(
+                        f"{self._window.name}: the offsets {offsets[0][0]} to {offsets[-1][1]} of {shard.key} are in "
+                        f"the archive of {day.day}. Of the journal's objects, remove those that do not belong there."
+                    )
 
     # Deliveries
 

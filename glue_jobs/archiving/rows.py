@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -17,6 +19,7 @@ from glue_jobs.archiving.journal import Journal
 from glue_jobs.archiving.scan import AttemptCount, Gap, Scan, Settings, Topic, Written, shard_key
 from glue_jobs.archiving.window import Window
 from glue_jobs.common import manifest
+from glue_jobs.common.arguments import progress
 from glue_jobs.common.bucket import Bucket, Entry
 from glue_jobs.common.manifest import Manifest, Part
 from glue_jobs.common.ranges import Range, Ranges, merged
@@ -27,19 +30,21 @@ _TRACE = ("group_uid", "topic_uid", "shard", "trace", "offset")
 _EDITION = StructType([JOURNAL[MESSAGES][name] for name in (*transforms.SHARD, "offset", "edition")])
 _FETCHED = "day string, hour string, line string"
 _TASKS = 64  # that ask DynamoDB
-_FEW = 500  # answers that are gathered without them
+_LINES = 20_000  # of an object of the journal
 
 T = TypeVar("T")
 
 
 class WindowRows:
     """Rows of one window, from the journal as it was when this was made, or when `look_again` was called, or later.
-    `damaged_rows` says which rows of DynamoDB are unreadable, and why, as far as they were met."""
+    `damaged_rows` says which rows of DynamoDB are unreadable, and why, as far as they were met; `misplaced` is how many
+    lines of each other day were met, and brought to its journal."""
 
     def __init__(self, *, spark: SparkSession, bucket: Bucket, window: Window, settings: Settings) -> None:
         self._spark, self._bucket, self._window, self._settings = spark, bucket, window, settings
         self._journal = Journal(spark, bucket, window)
         self.damaged_rows: set[str] = set()
+        self.misplaced: dict[str, int] = {}
 
     @property
     def digest(self) -> str:
@@ -62,6 +67,8 @@ class WindowRows:
         archive of the day before this run. Raises TooNew."""
         lines, counts = self._journal.read_despite_damage(self._write_lines)
         self._journal.check(lines, counts["newest"], counts["unreadable"])
+        if counts["misplaced"]:
+            self._bring_home(MESSAGES)
         bodies_missing = self._write_bodies(old)
         scan = _scan(self._rows_aside().where(F.col("kind") != transforms.ELSEWHERE))
         return Written(counts["offsets"], scan, bodies_missing)
@@ -69,9 +76,16 @@ class WindowRows:
     def _write_lines(self) -> tuple[DataFrame, Mapping[str, Any]]:
         lines, line_stats, row_count = self._journal.lines(MESSAGES), Observation(), Observation()
         unreadable = F.count_if(F.expr(f"not ({transforms.READABLE})"))
-        observed_lines = lines.observe(line_stats, F.max("v").alias("newest"), unreadable.alias("unreadable"))
+        misplaced = transforms.of_another_day(MESSAGES, self._window.day)
+        observed_lines = lines.observe(
+            line_stats,
+            F.max("v").alias("newest"),
+            unreadable.alias("unreadable"),
+            F.count_if(misplaced).alias("misplaced"),
+        )
         large = self._journal.large_topics(MESSAGES, self._settings.rows_per_file)
-        rows = transforms.messages(transforms.readable_lines(observed_lines), self._parts_by_topic(large))
+        own_lines = transforms.readable_lines(observed_lines).where(~misplaced)
+        rows = transforms.messages(own_lines, self._parts_by_topic(large))
         counted_rows = rows.observe(row_count, F.count("*").alias("offsets"))
         aside.write_aside(self._bucket, MESSAGES, self._window.name, counted_rows, transforms.KIND)
         return lines, {**line_stats.get, **row_count.get}
@@ -137,8 +151,9 @@ class WindowRows:
 
     def _read_attempt_counts(self) -> list[AttemptCount]:
         lines = self._journal.lines(DELIVERIES)
+        misplaced = transforms.of_another_day(DELIVERIES, self._window.day)
         rows = (
-            lines.groupBy(*transforms.SHARD, "group_uid")
+            lines.groupBy(*transforms.SHARD, "group_uid", misplaced.alias("misplaced"))
             .agg(F.min("offset").alias("first"), F.count("*").alias("count"), F.max("v").alias("v"))
             .collect()
         )
@@ -146,9 +161,12 @@ class WindowRows:
         self._journal.check(
             lines, max((row.v for row in rows if row.v), default=0), len(rows) - len(sound_rows)
         )
+        if any(row.misplaced for row in sound_rows):
+            self._bring_home(DELIVERIES)
         return [
             AttemptCount(row.topic, row.topic_uid, row.shard, row.group_uid, row.first, row["count"])
             for row in sound_rows
+            if not row.misplaced
         ]
 
     def write_deliveries(
@@ -159,7 +177,8 @@ class WindowRows:
         counts: Counter[str] = Counter()
         for each in attempt_counts:
             counts[each.topic] += each.count
-        attempts = transforms.readable_lines(self._journal.lines(DELIVERIES))
+        misplaced = transforms.of_another_day(DELIVERIES, self._window.day)
+        attempts = transforms.readable_lines(self._journal.lines(DELIVERIES)).where(~misplaced)
         own_messages = self._rows_aside().where(F.col("kind") == transforms.ROW).drop("kind", "of")
         ids = own_messages.unionByName(manifest.table(self._spark, self._bucket, MESSAGES, other_days))
         without_id = Observation()
@@ -178,67 +197,64 @@ class WindowRows:
 
     def fetch(self, gaps: Sequence[Gap]) -> dict[str, int]:
         """Copy missing offsets from DynamoDB into the journal. Returns how many came, by day."""
-        table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
+        table, options = backfill.table_of(self._settings, "log")
         rows = self._ask(gaps, lambda some: backfill.offsets(table, options, some))
-        return self._add_messages(self._spark.createDataFrame(rows, _FETCHED))
+        return self._add(MESSAGES, self._spark.createDataFrame(rows, _FETCHED))
 
     def fetch_edits(self, gaps: Sequence[Gap]) -> dict[str, int]:
         """Copy those of these offsets whose rows were edited, and which the journal lacks in that edition. Returns how
         many came, by day."""
-        table, options = f"{self._settings.prefix}-log", backfill.client_options(self._settings.region)
+        table, options = backfill.table_of(self._settings, "log")
         rows = self._ask(gaps, lambda some: backfill.edits(table, options, some))
         lines = self._spark.createDataFrame(rows, _FETCHED).withColumn("of", F.from_json("line", _EDITION))
         known_editions = self._journal.lines(MESSAGES).where("edition > 0").select(*_EDITION.names)
         new_lines = lines.select("*", "of.*").join(known_editions, _EDITION.names, "left_anti")
-        return self._add_messages(new_lines.select("day", "hour", "line"))
-
-    def _add_messages(self, lines: DataFrame) -> dict[str, int]:
-        lines = lines.persist()
-        counts = {row.day: row["count"] for row in lines.groupBy("day").count().collect()}
-        if counts.pop("", 0):
-            self._note_damaged(lines)
-        if counts:
-            self._add(MESSAGES, lines)
-        lines.unpersist()
-        return counts
+        return self._add(MESSAGES, new_lines.select("day", "hour", "line"))
 
     def fetch_attempts(self, attempt_counts: Sequence[AttemptCount], begin_ms: int, end_ms: int) -> int:
         """Copy the traces of a time that the journal lacks from DynamoDB into it. Returns how many came."""
-        table, options = f"{self._settings.prefix}-traces", backfill.client_options(self._settings.region)
+        table, options = backfill.table_of(self._settings, "traces")
         trace_rows = self._ask(
             backfill.traces(attempt_counts),
             lambda some: backfill.attempts(table, options, some, begin_ms, end_ms),
         )
         places = "group_uid string, topic_uid string, shard int, trace string, offset bigint"
-        table_traces = self._spark.createDataFrame(trace_rows, f"{places}, lines array<struct<{_FETCHED}>>")
-        journal_traces = transforms.readable_lines(self._journal.lines(DELIVERIES)).select(*_TRACE).distinct()
-        missing_traces = table_traces.join(journal_traces, [*_TRACE], "left_anti").persist()
-        count, rows = missing_traces.where("offset is not null").count(), missing_traces.count()
-        lines = missing_traces.select(F.explode("lines").alias("each")).select("each.*")
-        if rows > count:
-            self._note_damaged(lines)
-        if count:
-            self._add(DELIVERIES, lines)
-        missing_traces.unpersist()
-        return count
+        table_traces = self._spark.createDataFrame(trace_rows, f"{places}, {_FETCHED}")
+        journal_traces = transforms.readable_lines(self._journal.lines(DELIVERIES)).select(*_TRACE)
+        missing_lines = table_traces.join(journal_traces, [*_TRACE], "left_anti")
+        return sum(self._add(DELIVERIES, missing_lines.select("day", "hour", "line")).values())
 
     def _ask(self, questions: Sequence[T], ask: Callable[[Iterable[T]], Iterable[Any]]) -> Any:
-        """The answers to questions for DynamoDB. Few ones are asked here, because Python workers take seconds to start;
-        many, and those with many answers, are asked in parallel."""
-        if len(questions) <= _TASKS:
-            answers = [*islice(ask(questions), _FEW + 1)]
-            if len(answers) <= _FEW:
-                return answers
+        """The answers to questions for DynamoDB. Few are gathered here, because Python workers take seconds to start;
+        many by Spark."""
+        if (answers := backfill.few_answers(questions, ask)) is not None:
+            return answers
         tasks = max(1, min(len(questions), _TASKS))
         return self._spark.sparkContext.parallelize(questions, tasks).mapPartitions(ask)
 
-    def _note_damaged(self, lines: DataFrame) -> None:
-        self.damaged_rows |= {row.line for row in lines.where("day = ''").select("line").collect()}
+    def _bring_home(self, table: str) -> None:
+        """Put lines that belong to other days into the journals of those."""
+        lines = transforms.readable_lines(self._journal.lines(table))
+        misplaced_lines = lines.where(transforms.of_another_day(table, self._window.day))
+        for day, count in self._add(table, transforms.lines_of_journal(table, misplaced_lines)).items():
+            progress(f"{self._window.name}: {count} lines of {table} belong to {day} and are brought there")
+            self.misplaced[day] = count
 
-    def _add(self, table: str, lines: DataFrame) -> None:
-        """Put lines into the journal, each where it belongs."""
-        writer = lines.where("day <> ''").coalesce(8).write.mode("append").partitionBy("day", "hour")
-        writer.option("compression", "gzip").text(self._bucket.uri(f"journal/{table}"))
+    def _add(self, table: str, lines: DataFrame) -> dict[str, int]:
+        """Put lines into the journal, each where it belongs; how many, by day. Names are derived from the lines: who
+        does it again adds nothing. In the place of a damaged row of DynamoDB there is a line without a day."""
+        counts: Counter[str] = Counter()
+        sorted_lines = lines.distinct().sort("day", "hour", "line").toLocalIterator()
+        for (day, hour), some in groupby(sorted_lines, key=lambda row: (row.day, row.hour)):
+            while chunk := [row.line for row in islice(some, _LINES)]:
+                if not day:
+                    self.damaged_rows.update(chunk)
+                    continue
+                text = "".join(f"{line}\n" for line in chunk).encode()
+                name = f"journal/{table}/day={day}/hour={hour}/again-{hashlib.sha256(text).hexdigest()[:32]}"
+                self._bucket.put(f"{name}.jsonl.gz", gzip.compress(text, mtime=0))
+                counts[day] += len(chunk)
+        return dict(counts)
 
 
 def _scan(rows: DataFrame) -> Scan:

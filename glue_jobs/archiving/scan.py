@@ -20,7 +20,7 @@ ENDLESS = -1
 class Settings:
     """`prefix`: of the tables where what is missing is looked for (None: nowhere). `rows_per_file`: about the most.
     `lateness_minutes`: how long after its end a window's data may come. `edits`: whether those that the journal
-    lacks are looked for, too."""
+    lacks are looked for, too. `shards`: the log's partition keys of all of them."""
 
     prefix: str | None
     region: str
@@ -29,6 +29,7 @@ class Settings:
     now_ms: int
     lateness_minutes: int = 0
     edits: bool = False
+    shards: tuple[str, ...] = ()
 
     def read_ms(self, window: Window) -> int:
         """When the window's journal was read, for its manifest: while late data may come, that is before its end."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from glue_jobs.common.checksums import hash_of
-from glue_jobs.common.schemas import MESSAGES, TIMES_MS
+from glue_jobs.common.schemas import DELIVERIES, JOURNAL, LATEST_MS, MESSAGES, TABLES, TIMES_MS
 
 SHARD = ("topic", "topic_uid", "shard")
 READABLE = "topic is not null and topic_uid is not null and shard is not null and offset is not null"
@@ -18,12 +19,38 @@ ROW, VOID, ELSEWHERE = "row", "void", "elsewhere"
 KIND = "kind"
 """The column that tells them, and makes folders where they lie aside."""
 
+TIMES = {MESSAGES: "accepted_ms", DELIVERIES: "started_ms"}
+"""The time of a line, whose day is the line's."""
+
+DAY_MS = 86_400_000
+
 NAME = "cast(body as string) as name"
 """Of a row whose body is still to be fetched: the name of that."""
 
 _STRETCH = 4_096  # neighbours stay together where a topic is split
 _MESSAGE_KEY = (*SHARD, "offset")
 _ATTEMPT_KEY = (*SHARD, "offset", "group", "group_uid", "consumer_uid", "started_ms", "trace")
+
+
+def of_another_day(table: str, day: date) -> Column:
+    """Does a line belong to another day, although it lies in the journal of this one? Its time says so."""
+    at, begin_ms = (
+        F.col(TIMES[table]),
+        int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1000,
+    )
+    is_known, is_own = at.between(0, LATEST_MS - 1), at.between(begin_ms, begin_ms + DAY_MS - 1)
+    return F.coalesce(is_known & ~is_own, F.lit(False))
+
+
+def lines_of_journal(table: str, rows: DataFrame) -> DataFrame:
+    """Rows of the journal as day, hour and line."""
+    at = F.timestamp_millis(TIMES[table])
+    line = F.to_json(F.struct(*JOURNAL[table].names))
+    return rows.select(
+        F.date_format(at, "yyyy-MM-dd").alias("day"),
+        F.date_format(at, "HH").alias("hour"),
+        line.alias("line"),
+    )
 
 
 def readable_lines(lines: DataFrame) -> DataFrame:
@@ -39,23 +66,14 @@ def messages(lines: DataFrame, parts_by_topic: Mapping[str, int]) -> DataFrame:
     kind = (
         F.when(F.col("void").isNotNull(), VOID).when(F.col("body_blob").isNotNull(), ELSEWHERE).otherwise(ROW)
     )
-    return latest.select(
-        "topic",
-        "topic_uid",
-        kind.alias(KIND),
-        "shard",
-        "offset",
-        "id",
-        _moment("accepted_ms").alias("accepted_at"),
-        "tag",
-        F.coalesce("keys", F.array().cast("array<string>")).alias("keys"),
-        "ordering_key",
-        F.coalesce("headers", F.create_map().cast("map<string,string>")).alias("headers"),
-        "content_type",
-        F.expr("coalesce(cast(body_blob as binary), cast(body as binary), unbase64(body_base64))").alias(
-            "body"
-        ),
-    )
+    body = "coalesce(cast(body_blob as binary), cast(body as binary), unbase64(body_base64))"
+    values = {
+        "accepted_at": _moment("accepted_ms"),
+        "keys": F.coalesce("keys", F.array().cast("array<string>")),
+        "headers": F.coalesce("headers", F.create_map().cast("map<string,string>")),
+        "body": F.expr(body),
+    }
+    return latest.withColumn(KIND, kind).withColumns(values).select(*TABLES[MESSAGES].names, KIND)
 
 
 def with_bodies(rows: DataFrame, files: DataFrame, archived_rows: DataFrame) -> DataFrame:
@@ -100,21 +118,8 @@ def deliveries(lines: DataFrame, ids: DataFrame, parts_by_topic: Mapping[str, in
     which tell the ids."""
     places = ids.select(*_MESSAGE_KEY, "id")
     attempts = lines.where("outcome <> 'REDRIVEN'").join(places, [*_MESSAGE_KEY], "left")
-    return _first_of(_repartition_by_topic(attempts, parts_by_topic), _ATTEMPT_KEY, F.col("attempt")).select(
-        "topic",
-        "topic_uid",
-        "group",
-        "group_uid",
-        "shard",
-        "offset",
-        "id",
-        "attempt",
-        "consumer",
-        _moment("started_ms").alias("started_at"),
-        "duration_ms",
-        "outcome",
-        "detail",
-    )
+    first = _first_of(_repartition_by_topic(attempts, parts_by_topic), _ATTEMPT_KEY, F.col("attempt"))
+    return first.withColumn("started_at", _moment("started_ms")).select(*TABLES[DELIVERIES].names)
 
 
 def _moment(name: str) -> Column:

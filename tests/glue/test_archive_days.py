@@ -244,3 +244,21 @@ def test_a_day_lacks_what_it_had_at_an_earlier_run() -> None:
     before = day((10, 14), (18, 30), start=10)
     assert gaps({KEY: ((10, 19),)}, {KEY: 10}, NOTHING, before) == {KEY: ((20, 30),)}
     assert gaps({}, {}, NOTHING, before) == {KEY: ((10, 14), (18, 30))}
+
+
+def test_a_line_belongs_to_its_day_and_no_offset_to_two(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [message(0), message(1, accepted_ms=NOON_MS + DAY_MS)]
+    place.journal("a", lines)
+    place.journal("b", [delivery(n, started_ms=line["accepted_ms"]) for n, line in enumerate(lines)])
+    for days in ((DAY, NEXT), ()):
+        assert place.archive() == DONE
+        if days:
+            for table in ("messages", "deliveries"):
+                assert place.query('day::text, "offset" from % order by all', table) == [(DAY, 0), (NEXT, 1)]
+    assert read_summary(capsys)["unchanged"] == 2
+    place.journal("c", [message(0, accepted_ms=NOON_MS + DAY_MS)])  # its time is another than before
+    assert place.archive() == FAILED
+    why = read_summary(capsys)["failed"][NEXT]
+    assert f"the offsets 0 to 0 of orders:u1/0 are in the archive of {DAY}" in why

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from glue_jobs.archiving import transforms
 from glue_jobs.common.checksums import checksums
@@ -123,6 +125,19 @@ def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> Non
     (first, rows_a, sum_a), (second, rows_b, sum_b) = values_of(forth, "topic", "rows", "checksum")
     assert (first, rows_a, second, rows_b) == ("a", 3, "b", 3)
     assert sum_a != sum_b
+
+
+def test_a_column_that_is_added_leaves_the_checksums_of_rows_that_lack_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = frame(spark, MESSAGES, [archived_row(0, "m")])
+    sums = [values_of(checksums(rows, MESSAGES, "topic"), "checksum")]
+    columns = [*TABLES[MESSAGES][:4], StructField("priority", IntegerType()), *TABLES[MESSAGES][4:]]
+    monkeypatch.setitem(TABLES, MESSAGES, StructType(columns))
+    for value in (None, 3):
+        wider = rows.withColumn("priority", F.lit(value).cast("int"))
+        sums.append(values_of(checksums(wider, MESSAGES, "topic"), "checksum"))
+    assert sums[0] == sums[1] != sums[2]
 
 
 APART: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (

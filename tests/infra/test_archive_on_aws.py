@@ -38,7 +38,7 @@ def test_the_report_follows_the_archive_also_where_that_failed() -> None:
     assert ends == {("ArchiveJob", state) for state in ("SUCCEEDED", "FAILED", "TIMEOUT")}
 
 
-def test_only_the_archives_job_queries_tables_the_log_and_the_traces() -> None:
+def test_only_the_archives_job_queries_tables_and_of_control_the_topics() -> None:
     made = glue("headrace-prod", "artifacts", "code", archive=True, log_days=30, topic="AlarmTopic")
     tables = {}
     for job in job_names():
@@ -46,7 +46,11 @@ def test_only_the_archives_job_queries_tables_the_log_and_the_traces() -> None:
         queries = [each for each in policy["Statement"] if "dynamodb:Query" in each["Action"]]
         resources_of = [place["Fn::Sub"] for each in queries for place in each["Resource"]]
         tables[job] = [place.rpartition("/")[2] for place in resources_of]
-    assert tables.pop("archive") == ["headrace-prod-log", "headrace-prod-traces"]
+        if job == "archive":
+            assert [*queries[-1]["Condition"].values()] == [
+                {"dynamodb:LeadingKeys": ["topics", "retired", "deleted"]}
+            ]
+    assert tables.pop("archive") == ["headrace-prod-log", "headrace-prod-traces", "headrace-prod-control"]
     assert set(map(tuple, tables.values())) == {()}
 
 
