@@ -65,11 +65,11 @@ class Job:
 
 
 _JOBS = (
-    # All that writes the archive is one job, which compacts as well: no two of its runs can be at work at once.
+    # All that writes the archive is one job: no two of its runs can be at work at once.
     Job(
         "archive",
         at="cron(30 0 * * ? *)",
-        arguments=(("--region", {"Ref": "AWS::Region"}), ("--compact-mb", "256")),
+        arguments=(("--region", {"Ref": "AWS::Region"}),),
         folders=(("journal", _CHANGE), ("archive", _CHANGE), ("bodies", _READ)),
         tables=("log", "traces"),
     ),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from glue_jobs.archiving import backfill, compaction, completeness
+from glue_jobs.archiving import backfill, completeness
 from glue_jobs.archiving.completeness import Proof
 from glue_jobs.archiving.day import Result, archive, note_unchanged
 from glue_jobs.archiving.rows import WindowRows
@@ -48,9 +48,9 @@ class Totals:
     def add(self, result: Result) -> None:
         tables = result.manifest.tables
         self.windows += 1
-        self.messages += sum(part.rows for part in tables["messages"])
-        self.deliveries += sum(part.rows for part in tables["deliveries"])
-        self.bytes += sum(part.bytes for parts in tables.values() for part in parts)
+        self.messages += tables["messages"].rows
+        self.deliveries += tables["deliveries"].rows
+        self.bytes += sum(table.bytes for table in tables.values())
         self.files += result.files
         self.backfilled += result.backfilled
         self.backfilled_edits += result.backfilled_edits
@@ -152,7 +152,7 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
     settings = Settings(
         choices.prefix if choices.backfill else None,
         choices.region,
-        choices.rows_per_file,
+        choices.file_mb << 20,
         choices.grace_minutes * 60_000,
         int(choices.now.timestamp() * 1000),
         choices.lateness_minutes,
@@ -168,18 +168,6 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
     archive_job.look_at(windows(bucket, choices), closed_until(choices), again=again)
     problems = archive_job.problems()
     problems += [{"topics": damages}] if damages else []
-    if choices.compact_mb:
-        day = choices.window.day if choices.window else None
-        target = compaction.Target(
-            first=day or oldest_day(choices),
-            last=day,
-            target_mb=choices.compact_mb,
-            grace_ms=settings.grace_ms,
-            now_ms=settings.now_ms,
-        )
-        compaction_totals = compaction.compact(start, bucket, target)
-        archive_job.failed |= compaction_totals.failed
-        compaction.tell(compaction_totals)
     seconds = round(time.monotonic() - start_time, 1)
     summary(JOB, **vars(archive_job.totals), problems=problems, failed=archive_job.failed, seconds=seconds)
     if archive_job.failed:

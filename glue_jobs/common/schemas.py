@@ -71,8 +71,8 @@ TABLES = {
 `topic_uid`. `body` holds the bytes as they were sent (`cast(body as string)` where they are text)."""
 
 ORDER = {
-    MESSAGES: ("topic_uid", "shard", "offset"),
-    DELIVERIES: ("group", "topic_uid", "shard", "offset", "started_at", "attempt", "consumer"),
+    MESSAGES: ("topic", "topic_uid", "shard", "offset"),
+    DELIVERIES: ("topic", "group", "topic_uid", "shard", "offset", "started_at", "attempt", "consumer"),
 }
 """How rows of a file are sorted."""
 
