@@ -39,6 +39,7 @@ if code:
 """A job's script: what Glue runs must be one file, and the jobs are a package."""
 
 _GLUE, _WORKER, _WORKERS = "5.1", "G.1X", 2
+WORKERS = ("G.1X", "G.2X", "G.4X", "G.8X")
 _TIMEOUT_MINUTES = 240
 _SECRET = "replay-token"
 _LOGS = ("output", "error")  # Glue's names: what a job prints, and what Spark says
@@ -134,6 +135,7 @@ def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
         "--extra-py-files": {"Fn::Sub": f"{place}/{JOBS_FOLDER}.zip"},
         "--custom-logGroup-prefix": _logs(prefix),
         "--aws-region": {"Ref": "AWS::Region"},
+        "--enable-auto-scaling": "true",  # the number of workers is the most
         **dict(job.arguments),
     }
     if job.name == "archive":

@@ -13,6 +13,8 @@ import pytest
 
 from infra import jobs
 from infra.glue import LAUNCHER, glue, job_names, role_id
+from infra.stages import read as stage
+from infra.template import template
 from tests.infra.templates import resources
 
 
@@ -28,6 +30,14 @@ def test_the_archive_is_made_each_night_in_prod_and_not_in_dev(template_file: Pa
     assert jobs["ArchiveJob"]["Properties"]["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
     variable = f'"HEADRACE_ARCHIVE": "{int(is_prod)}"'  # rows wait for a proof where the archive makes one
     assert variable in json.dumps(json.loads(template_file.read_text()))
+
+
+def test_the_archives_job_has_the_workers_of_the_stage() -> None:
+    made = template(stage("prod", {"workers": "G.4X", "most_workers": 40, "flex": True}))["Resources"]
+    properties = made["ArchiveJob"]["Properties"]
+    found = [properties[name] for name in ("WorkerType", "NumberOfWorkers", "ExecutionClass")]
+    assert found == ["G.4X", 40, "FLEX"]
+    assert properties["DefaultArguments"]["--enable-auto-scaling"] == "true"
 
 
 def test_the_report_follows_the_archive_also_where_that_failed() -> None:
