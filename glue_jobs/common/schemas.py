@@ -68,7 +68,7 @@ TABLES = {
     ),
 }
 """The columns of the tables, as they stand in their files. A topic that was deleted and made again has another
-`topic_uid`. `body` holds the bytes as they were sent (`cast(body as string)` where they are text)."""
+`topic_uid`. `body` holds the bytes as they were sent."""
 
 ORDER = {
     MESSAGES: ("topic", "topic_uid", "shard", "offset"),
