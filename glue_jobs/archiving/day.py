@@ -125,12 +125,16 @@ class _DayArchiver:
         """The messages that the journal has and that are written now, their offsets, the gaps, from where on each shard
         should be whole, and the names of bodies that are not there. Raises TooNew, Mismatch."""
         result = self._rows.write_messages(self._old)
+        while not result.offsets == result.scan.offsets == result.rows:
+            digest = self._rows.digest
+            self._rows.look_again()
+            if self._rows.digest == digest:
+                raise publish.Mismatch(
+                    f"{self._window.name}: {result.offsets} rows were written, {result.rows} with "
+                    f"{result.scan.offsets} offsets are there"
+                )
+            result = self._rows.write_messages(self._old)  # the journal of an open day grew meanwhile
         scan = result.scan
-        rows = result.table.rows + sum(scan.voids.values())
-        if not result.offsets == scan.offsets == rows:
-            raise publish.Mismatch(
-                f"{self._window.name}: {result.offsets} rows were written, {rows} with {scan.offsets} offsets are there"
-            )
         first_offsets = {
             key: completeness.begin(key, ranges, self._proved, self._old)
             for key, ranges in scan.ranges.items()

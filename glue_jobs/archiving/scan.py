@@ -80,6 +80,11 @@ class Written:
     table: Table
     bodies_missing: tuple[str, ...]
 
+    @property
+    def rows(self) -> int:
+        """Those of the files and voids: as many as offsets, if each has one."""
+        return self.table.rows + sum(self.scan.voids.values())
+
 
 def shard_key(topic: str, topic_uid: str, shard: int) -> str:
     """The partition key of the shard in the log."""
