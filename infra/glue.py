@@ -39,6 +39,7 @@ if code:
 """A job's script: what Glue runs must be one file, and the jobs are a package."""
 
 _GLUE, _WORKER, _WORKERS = "5.1", "G.1X", 2
+WORKERS = ("G.1X", "G.2X", "G.4X", "G.8X")
 _TIMEOUT_MINUTES = 240
 _SECRET = "replay-token"
 _LOGS = ("output", "error")  # Glue's names: what a job prints, and what Spark says
@@ -65,11 +66,11 @@ class Job:
 
 
 _JOBS = (
-    # All that writes the archive is one job, which compacts as well: no two of its runs can be at work at once.
+    # All that writes the archive is one job: no two of its runs can be at work at once.
     Job(
         "archive",
         at="cron(30 0 * * ? *)",
-        arguments=(("--region", {"Ref": "AWS::Region"}), ("--compact-mb", "256")),
+        arguments=(("--region", {"Ref": "AWS::Region"}),),
         folders=(("journal", _CHANGE), ("archive", _CHANGE), ("bodies", _READ)),
         tables=("log", "traces"),
     ),
@@ -134,6 +135,7 @@ def _job(prefix: str, artifacts: str, code: str, job: Job) -> dict[str, Any]:
         "--extra-py-files": {"Fn::Sub": f"{place}/{JOBS_FOLDER}.zip"},
         "--custom-logGroup-prefix": _logs(prefix),
         "--aws-region": {"Ref": "AWS::Region"},
+        "--enable-auto-scaling": "true",  # the number of workers is the most
         **dict(job.arguments),
     }
     if job.name == "archive":
@@ -220,7 +222,10 @@ def _role(prefix: str, artifacts: str, job: Job) -> dict[str, Any]:
     ]
     if job.tables:
         tables = [names.arn("dynamodb", f"table/{names.table(prefix, name)}") for name in job.tables]
+        control = names.arn("dynamodb", f"table/{names.table(prefix, 'control')}")
+        topics = {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["topics", "retired", "deleted"]}}
         statements.append(allow(("dynamodb:Query",), *tables))
+        statements.append(allow(("dynamodb:Query",), control) | {"Condition": topics})
     if job.asks:
         token = names.arn("secretsmanager", f"secret:{secret(prefix)}-??????")
         statements.append(allow(("secretsmanager:GetSecretValue",), token))

@@ -32,7 +32,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "schedules": ("schedules",),  # calls alone write them
     "used": ("used",),  # when tokens were last
     "signing-key": ("stage",),
-    "retired": ("retired",),  # topics that are being deleted
+    "retired": ("retired", "deleted"),  # topics that are being deleted, or were
     "replays": ("replays#*",),
     "nothing": ("~nobody",),  # what the health check asks for
     "handshakes": ("handshakes#*",),  # of the table `rates`: how often a host was asked

@@ -23,7 +23,6 @@ _KEYS: dict[str, dict[str, str]] = {
 }
 _STREAMS = {"log": "NEW_IMAGE", "traces": "NEW_IMAGE"}
 _INDEXES = {"transactions": ("by-state", {"g": "S", "o": "S"}, "eqazkcibwuldhf")}
-_FOREVER = ("control",)
 _EXPIRES = {"cursors": "z"}  # by this attribute; other tables by x
 
 
@@ -50,9 +49,8 @@ def _table(prefix: str, noun: str) -> dict[str, Any]:
         "AttributeDefinitions": _attributes(keys),
         "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
         "DeletionProtectionEnabled": True,
+        "TimeToLiveSpecification": {"AttributeName": _EXPIRES.get(noun, "x"), "Enabled": True},
     }
-    if noun not in _FOREVER:
-        properties["TimeToLiveSpecification"] = {"AttributeName": _EXPIRES.get(noun, "x"), "Enabled": True}
     if noun in _STREAMS:
         properties["StreamSpecification"] = {"StreamViewType": _STREAMS[noun]}
     if noun in _INDEXES:

@@ -65,6 +65,11 @@ class Stack:
     """The VPC endpoint that alone leads to the API; empty: the API is public."""
     archive: bool = False
     """Do the archive's jobs run by themselves?"""
+    workers: str = "G.1X"
+    """The type of the workers of the archive's job, at most how many there are, and whether it runs on spare capacity,
+    for less money and perhaps later."""
+    most_workers: int = 2
+    flex: bool = False
     timer_fragments: Sequence[int] = (8,)
     """How many fragments of timers there are; and behind it, how many there were, while timers are left from then."""
     python: str = "3.11"
@@ -105,7 +110,12 @@ class Stack:
             raise StackError(
                 f"log_days must be one of {', '.join(map(str, _LOG_DAYS))}, not {self.log_days!r}."
             )
-        for name, least in (("calls_per_second", 0), ("anonymous_per_second", 1), ("budget_usd", 1)):
+        for name, least in (
+            ("calls_per_second", 0),
+            ("anonymous_per_second", 1),
+            ("budget_usd", 1),
+            ("most_workers", 2),
+        ):
             number = getattr(self, name)
             if not isinstance(number, int) or number < least:
                 raise StackError(f"{name} must be a whole number from {least}, not {number!r}.")
@@ -114,7 +124,9 @@ class Stack:
         if self.python not in PYTHONS:
             raise StackError(f"python must be one of {', '.join(PYTHONS)}, not {self.python!r}.")
         self._check_origins()
-        for name in ("access_log", "archive", "few_alarms", "iam", "report_lines", "url"):
+        if self.workers not in glue.WORKERS:
+            raise StackError(f"workers must be one of {', '.join(glue.WORKERS)}, not {self.workers!r}.")
+        for name in ("access_log", "archive", "few_alarms", "flex", "iam", "report_lines", "url"):
             if not isinstance(getattr(self, name), bool):
                 raise StackError(f"{name} must be true or false, not {getattr(self, name)!r}.")
         counts = self.timer_fragments
@@ -225,7 +237,13 @@ def _glue(stack: Stack) -> dict[str, Any]:
     if not stack.glue:
         return {}
     code = bucket.artifacts(), stack.glue_key
-    return glue.glue(stack.prefix, *code, stack.archive, stack.log_days, ALARMS)
+    made = glue.glue(stack.prefix, *code, stack.archive, stack.log_days, ALARMS)
+    made["ArchiveJob"]["Properties"] |= {
+        "WorkerType": stack.workers,
+        "NumberOfWorkers": stack.most_workers,
+        "ExecutionClass": "FLEX" if stack.flex else "STANDARD",
+    }
+    return made
 
 
 def _layer(prefix: str) -> dict[str, Any]:

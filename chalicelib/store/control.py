@@ -68,13 +68,16 @@ class Control(TableAccess, table="control"):
         """Topics that had the name and are not quite deleted."""
         return self._below(rows.TopicRow, "retired", f"{name}#")
 
-    def delete_topic(self, topic: Topic) -> None:
-        """Remove all rows below this topic, then the topic itself and the note of its deletion."""
+    def delete_topic(self, topic: Topic, rows_until_s: int) -> None:
+        """Remove all rows below this topic, then the topic itself and the note of its deletion. The archive still
+        has to know its shards until the last row of its log has expired."""
         for item in list(self._query(_home(topic))):
             self._delete(Key(_home(topic), item["sk"]["S"]))
         current = self.topic(topic.name)
         if current and current.uid == topic.uid:
             self._delete(Key("topics", topic.name))
+        past = rows.TopicRow.of(Key("deleted", f"{topic.name}#{topic.uid}"), topic, topic.version).serialize()
+        self._dynamo.put(self._table, [{**past, "x": {"N": str(rows_until_s)}}])
         self._delete(Key("retired", f"{topic.name}#{topic.uid}"))
 
     def group(self, topic: Topic, name: str) -> Group | None:

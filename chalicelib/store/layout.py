@@ -160,14 +160,15 @@ Attribute names are short because a row is billed by its size, names included.
 
 **control** · topics, groups, consumers, assignments, tokens, replays, the signing key: PynamoDB's models in
   store/control_rows, with an attribute for each field of the noun.
-    pk S   `topics`, `retired`, `schedules`, `tokens`, `used` (when a token was last), `stage`, `events`,
+    pk S   `topics`, `retired`, `deleted`, `schedules`, `tokens`, `used` (when a token was last), `stage`, `events`,
            `topic#<topic uid>`, or
            `replays#<home>`: a replay's id begins with the home of its topic's replays, and goes on with the time
     sk S   name or id, of a retired topic `<name>#<uid>`; below a topic `group#<name>`, `retired#<name>#<group uid>`,
            `consumer#<group uid>#<name>`, `left#<group uid>#<name>#<consumer uid>` and `assignment#<group uid>`
   Subscribers' secrets, those of callbacks and the signing keys are encrypted, each for its row (docs/adr/0053).
   A retired topic or group is in no list any more; the mark says that its deletion was begun, until it is ended. So
-  does `left#` of a broadcast's consumer whose cursors may still be open.
+  does `left#` of a broadcast's consumer whose cursors may still be open. Of a deleted topic the archive reads the
+  shards, as long as its log has rows (`x`, TTL).
     version N  optimistic lock: rises with each write, which expects the one before (an assignment's is its epoch)
     v   N  2
     secrets, keys  L   in each: `c` the secret, encrypted, `f` its fingerprint (where a stage has no cipher, `hex`), and
@@ -238,7 +239,7 @@ def definitions(tables: Tables) -> list[dict[str, Any]]:
 
 def expiring_tables(tables: Tables) -> dict[str, str]:
     """The tables whose rows DynamoDB's TTL removes, and by which attribute."""
-    by_x = {f"{tables.prefix}-{name}": "x" for name in KEYS if name != "control"}
+    by_x = {f"{tables.prefix}-{name}": "x" for name in KEYS}
     return {**by_x, tables.cursors: "z"}
 
 

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import chain
-from typing import Any
+from functools import cache
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 from glue_jobs.archiving import log_rows, trace_rows
 from glue_jobs.archiving.log_rows import Item
-from glue_jobs.archiving.scan import ENDLESS, AttemptCount, Gap
+from glue_jobs.archiving.scan import ENDLESS, AttemptCount, Gap, Settings
 from glue_jobs.common.manifest import TooNew
 
 Line = tuple[str, str, str]
 """Day, hour and text of a line of the journal. In the place of a damaged row: nothing, nothing, and where it is."""
 
-Attempts = tuple[str, str, int, str, int | None, list[Line]]
-"""A row of traces: group_uid, topic_uid, shard, trace, the offset of its first attempt (None: it is damaged), lines."""
+Attempt = tuple[str, str, int, str, int | None, str, str, str]
+"""Of a row of traces: group_uid, topic_uid, shard, trace, offset (None: it is damaged), and what a Line has."""
 
 PIECE = 20_000  # offsets that one query task looks for
+_FEW = 500  # answers that are gathered without Spark
+_AT_ONCE = 16  # questions for DynamoDB from this process
 _SPAN = 1_000  # offsets that a row of traces covers at most
 _FORMAT = 1  # of rows that can be read here
 _DAMAGES = (
@@ -37,6 +41,8 @@ _DAMAGES = (
     RecursionError,
     zlib.error,
 )
+T = TypeVar("T")
+A = TypeVar("A")
 Trace = tuple[str, int]
 """A group's traces on one shard (their partition key), and the first offset that is looked at."""
 
@@ -52,11 +58,9 @@ def traces(attempt_counts: Iterable[AttemptCount]) -> list[Trace]:
 
 def attempts(
     table: str, options: Mapping[str, str], traces: Iterable[Trace], begin_ms: int, end_ms: int
-) -> Iterator[Attempts]:
+) -> Iterator[Attempt]:
     """What DynamoDB has of attempts that began in this time. Raises TooNew."""
-    import boto3  # here: executors make their own client
-
-    client = boto3.client("dynamodb", **options)
+    client = _client(**options)
     for home, first in traces:
         query = {
             "TableName": table,
@@ -69,7 +73,7 @@ def attempts(
         yield from attempts_of(home, chain.from_iterable(_pages(client, query)), begin_ms, end_ms)
 
 
-def attempts_of(home: str, items: Iterable[Item], begin_ms: int, end_ms: int) -> Iterator[Attempts]:
+def attempts_of(home: str, items: Iterable[Item], begin_ms: int, end_ms: int) -> Iterator[Attempt]:
     """The attempts in rows of traces that began in this time; a damaged row has a damaged line. Raises TooNew."""
     group_uid, topic_uid, shard = home.rsplit("/", 2)
     for item in items:
@@ -80,11 +84,11 @@ def attempts_of(home: str, items: Iterable[Item], begin_ms: int, end_ms: int) ->
                 _refuse_newer(home, item)
                 lines = list(trace_rows.lines_of(item))
         except _Damaged as error:
-            yield group_uid, topic_uid, int(shard), "", None, [("", "", str(error))]
+            yield group_uid, topic_uid, int(shard), "", None, "", "", str(error)
             continue
-        if lines:
-            trace = item["o"]["S"].partition("#")[2]
-            yield group_uid, topic_uid, int(shard), trace, lines[0][0], [line[1:] for line in lines]
+        trace = item["o"]["S"].partition("#")[2]
+        for line in lines:
+            yield group_uid, topic_uid, int(shard), trace, *line
 
 
 class _Damaged(Exception):
@@ -115,6 +119,11 @@ def _pages(client: Any, query: dict[str, Any]) -> Iterator[list[Item]]:
         query["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
 
+def table_of(settings: Settings, noun: str) -> tuple[str, dict[str, str]]:
+    """A table's name, and how to reach it."""
+    return f"{settings.prefix}-{noun}", client_options(settings.region)
+
+
 def client_options(region: str) -> dict[str, str]:
     """What boto3 must know to reach DynamoDB. Executors do not see the environment of this process, which may name a
     DynamoDB on this machine."""
@@ -129,11 +138,52 @@ def client_options(region: str) -> dict[str, str]:
     return {"region_name": region, "endpoint_url": endpoint, **keys}
 
 
-def offsets(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[Line]:
-    """What DynamoDB has of these offsets. Raises TooNew."""
+@cache
+def _client(**options: str) -> Any:
+    """A client of this process: executors make their own."""
     import boto3
 
-    client = boto3.client("dynamodb", **options)
+    return boto3.client("dynamodb", **options)
+
+
+def shards(table: str, options: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """The log's partition keys of all shards whose rows may be there: those of the topics that are there, that are
+    being deleted, or were deleted not long ago. And which rows of topics are damaged, and why."""
+    client, keys, damages = _client(**options), [], []
+    for home in ("topics", "retired", "deleted"):
+        query = {"KeyConditionExpression": "pk = :home", "ExpressionAttributeValues": {":home": {"S": home}}}
+        for item in chain.from_iterable(_pages(client, {"TableName": table, **query})):
+            try:
+                keys += _shards_of(item)
+            except _DAMAGES as error:
+                damages.append(f"{home}, {item['sk']['S']}: {type(error).__name__}: {error}")
+    return sorted({*keys}), damages
+
+
+def _shards_of(topic: Item) -> list[str]:
+    """The shards of a topic as its row in the table `control` has them: those of the last priority, and of each more
+    urgent one a quarter as many, from a multiple of 256 on."""
+    life, count = f"{topic['name']['S']}:{topic['uid']['S']}", int(topic["shards"]["N"])
+    urgent = int(topic["priorities"]["N"]) - 1 if "priorities" in topic else 0
+    numbers = [256 * n + i for n in range(1, urgent + 1) for i in range(max(1, count // 4))]
+    return [f"{life}/{number}" for number in (*range(count), *numbers)]
+
+
+def few_answers(questions: Sequence[T], ask: Callable[[Iterable[T]], Iterable[A]]) -> list[A] | None:
+    """The answers to questions for DynamoDB, asked from here, several at a time. None: there are many answers."""
+    answers: list[A] = []
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for some in pool.map(lambda each: [*islice(ask([each]), _FEW + 1)], questions):
+            answers += some
+            if len(answers) > _FEW:
+                pool.shutdown(cancel_futures=True)
+                return None
+    return answers
+
+
+def offsets(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[Line]:
+    """What DynamoDB has of these offsets. Raises TooNew."""
+    client = _client(**options)
     for shard, first, last, until_ms in gaps:
         pages = _rows(client, table, shard, first, last)
         yield from lines_of(shard, pages, until_ms if last == ENDLESS else None)
@@ -142,9 +192,7 @@ def offsets(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iter
 def edits(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[Line]:
     """What DynamoDB has of the rows that begin within these offsets and were edited. They are read at half the price:
     what the stream did not bring is hours old. Raises TooNew."""
-    import boto3
-
-    client = boto3.client("dynamodb", **options)
+    client = _client(**options)
     for shard, first, last, _ in gaps:
         query = _query(table, shard, first, last)
         query["FilterExpression"] = "e > :none"

@@ -28,6 +28,10 @@ class Proof:
     ranges: Mapping[str, Ranges]
     lost: Mapping[str, Ranges]
 
+    def end(self, key: str, ranges: Ranges = ()) -> int:
+        """The first offset of a shard behind all that is proved, and behind these."""
+        return max((last + 1 for _, last in (*self.ranges.get(key, ()), *ranges)), default=0)
+
     def with_day(self, manifest: Manifest, was_asked: bool) -> Proof:
         """The same after a day. What is missing is lost only where DynamoDB was asked for it."""
         ranges, lost_ranges = dict(self.ranges), dict(self.lost)
@@ -84,8 +88,7 @@ def begin(key: str, ranges: Ranges, proof: Proof, old: Manifest | None) -> int:
     for shard in old.shards if old else ():
         if shard.key == key:
             return shard.begin
-    proved_ranges = proof.ranges.get(key, ())
-    return min(proved_ranges[-1][1] + 1 if proved_ranges else 0, ranges[0][0])
+    return min(proof.end(key), ranges[0][0])
 
 
 def gaps(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from glue_jobs.archiving import completeness, publish
@@ -14,9 +15,13 @@ from glue_jobs.common import manifest
 from glue_jobs.common.arguments import progress
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.failures import JobError, Unreadable
-from glue_jobs.common.manifest import Manifest, Part, Shard
-from glue_jobs.common.ranges import Ranges, merged, pieces, size, without
+from glue_jobs.common.manifest import Manifest, Shard, Table
+from glue_jobs.common.ranges import Ranges, common, pieces, size, without
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES
+
+
+class Overlap(JobError):
+    """The journal has messages that another day has archived; the archive stays as it is."""
 
 
 class Shrunk(JobError):
@@ -57,7 +62,12 @@ def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
 
 def archive(rows: WindowRows, bucket: Bucket, window: Window, settings: Settings) -> Result:
     """Bring a window into the archive. Raises TooNew, Shrunk or Mismatch: then nothing was published."""
-    return _DayArchiver(rows=rows, bucket=bucket, window=window, settings=settings).run()
+    try:
+        return _DayArchiver(rows=rows, bucket=bucket, window=window, settings=settings).run()
+    except Exception:
+        with suppress(Exception):
+            rows.discard()
+        raise
 
 
 class _DayArchiver:
@@ -68,22 +78,23 @@ class _DayArchiver:
         self._backfilled_edits = self._backfilled_traces = 0
 
     def run(self) -> Result:
-        scan, gaps, first_offsets, bodies_missing = self._look()
+        messages, scan, gaps, first_offsets, bodies_missing = self._look()
         offsets, days = self._backfill(scan, gaps)
         if offsets:
             progress(f"{self._window.name}: {offsets} offsets came from DynamoDB")
         days |= self._backfill_edits(scan)
         if days:
             self._rows.look_again()
-            scan, gaps, first_offsets, bodies_missing = self._look()
+            messages, scan, gaps, first_offsets, bodies_missing = self._look()
         self._refuse_less(scan)
-        deliveries, without_id = self._write_deliveries(scan)
-        parts = {MESSAGES: self._rows.messages(scan), DELIVERIES: deliveries}
+        self._refuse_overlap(scan)
+        deliveries, without_id = self._write_deliveries(messages, scan)
+        tables = {MESSAGES: messages, DELIVERIES: deliveries}
         new = Manifest(
             day=self._window.name,
             until_hour=self._window.until_hour,
             input=self._rows.digest,
-            tables={table: self._publish(table, each) for table, each in parts.items()},
+            tables={name: self._kept(name, table) for name, table in tables.items()},
             shards=_shards(scan, first_offsets, gaps),
             damaged=tuple(sorted(self._rows.damaged_objects)),
             bodies_missing=bodies_missing,
@@ -95,8 +106,8 @@ class _DayArchiver:
         now_ms = self._settings.now_ms
         new = publish.switch(self._bucket, self._old, new, now_ms)
         tidy(self._bucket, new, self._settings)
-        files = sum(len(part.files) for parts in new.tables.values() for part in parts)
-        late_days = tuple(sorted(days - {self._window.name}))
+        files = sum(len(table.files) for table in new.tables.values())
+        late_days = tuple(sorted({*days, *self._rows.misplaced} - {self._window.name}))
         return Result(
             manifest=new,
             files=files,
@@ -110,16 +121,20 @@ class _DayArchiver:
 
     # What there is
 
-    def _look(self) -> tuple[Scan, dict[str, Ranges], dict[str, int], tuple[str, ...]]:
-        """The messages that the journal has and that are written now, the gaps, from where on each shard should be
-        whole, and the names of bodies that are not there. Raises TooNew, Mismatch."""
+    def _look(self) -> tuple[Table, Scan, dict[str, Ranges], dict[str, int], tuple[str, ...]]:
+        """The messages that the journal has and that are written now, their offsets, the gaps, from where on each shard
+        should be whole, and the names of bodies that are not there. Raises TooNew, Mismatch."""
         result = self._rows.write_messages(self._old)
+        while not result.offsets == result.scan.offsets == result.rows:
+            digest = self._rows.digest
+            self._rows.look_again()
+            if self._rows.digest == digest:
+                raise publish.Mismatch(
+                    f"{self._window.name}: {result.offsets} rows were written, {result.rows} with "
+                    f"{result.scan.offsets} offsets are there"
+                )
+            result = self._rows.write_messages(self._old)  # the journal of an open day grew meanwhile
         scan = result.scan
-        if not result.offsets == scan.offsets == scan.rows:
-            raise publish.Mismatch(
-                f"{self._window.name}: {result.offsets} rows were written, {scan.rows} with {scan.offsets} offsets "
-                "are there"
-            )
         first_offsets = {
             key: completeness.begin(key, ranges, self._proved, self._old)
             for key, ranges in scan.ranges.items()
@@ -128,7 +143,7 @@ class _DayArchiver:
         if gaps:
             neighbour_ranges = self._rows.neighbour_ranges()
             gaps = {key: gap for key, r in gaps.items() if (gap := without(r, neighbour_ranges.get(key, ())))}
-        return scan, gaps, first_offsets, result.bodies_missing
+        return result.table, scan, gaps, first_offsets, result.bodies_missing
 
     # What is lacking
 
@@ -140,9 +155,9 @@ class _DayArchiver:
             (key, first, last, 0) for key, ranges in gaps.items() for first, last in pieces(ranges, PIECE)
         ]
         end_ms = min(int(self._window.end.timestamp() * 1000) - 1, self._settings.now_ms)
-        for key in {*self._proved.ranges, *scan.ranges}:
-            proved_ranges = merged((*self._proved.ranges.get(key, ()), *scan.ranges.get(key, ())))
-            questions.append((key, proved_ranges[-1][1] + 1, ENDLESS, end_ms))
+        for key in {*self._settings.shards, *scan.ranges}:
+            first = self._proved.end(key, scan.ranges.get(key, ()))
+            questions.append((key, first, ENDLESS, end_ms))
         counts = self._rows.fetch(questions) if questions else {}
         return sum(counts.values()), set(counts)
 
@@ -171,19 +186,40 @@ class _DayArchiver:
                 "in the archive; it stays as it is."
             )
 
+    def _refuse_overlap(self, scan: Scan) -> None:
+        """What another day has archived cannot be this day's."""
+        old_ranges = {shard.key: shard.ranges for shard in self._old.shards} if self._old else {}
+        new_ranges = {key: without(each, old_ranges.get(key, ())) for key, each in scan.ranges.items()}
+        twice = {key: common(each, self._proved.ranges.get(key, ())) for key, each in new_ranges.items()}
+        if not any(twice.values()):
+            return
+        for day in manifest.load_all(self._bucket):
+            for shard in day.shards if day.day != self._window.name else ():
+                if offsets := common(shard.ranges, twice.get(shard.key, ())):
+                    raise Overlap(
+                        f"{self._window.name}: the offsets {offsets[0][0]} to {offsets[-1][1]} of {shard.key} are in "
+                        f"the archive of {day.day}. Of the journal's objects, remove those that do not belong there."
+                    )
+
     # Deliveries
 
-    def _write_deliveries(self, scan: Scan) -> tuple[dict[str, Part], int]:
-        """The deliveries' partitions that lie aside, and how many attempts are without an id."""
+    def _write_deliveries(self, messages: Table, scan: Scan) -> tuple[Table, int]:
+        """The deliveries that are written now, and how many attempts are without an id."""
         attempt_counts = self._rows.attempt_counts()
         if not attempt_counts:
-            return {}, 0
+            return Table(), 0
         if count := self._backfill_attempts(attempt_counts):
-            progress(f"{self._window.name}: {count} traces came from DynamoDB")
+            progress(f"{self._window.name}: {count} attempts came from DynamoDB")
             self._backfilled_traces = count
             self._rows.look_again([DELIVERIES])  # messages are written already
             attempt_counts = self._rows.attempt_counts()
-        return self._rows.write_deliveries(attempt_counts, self._with_ids(attempt_counts, scan))
+        old_ranges: dict[str, Ranges] = {}
+        for each in attempt_counts:
+            known_ranges = (*old_ranges.get(each.shard_key, ()), *each.stretches)
+            ranges = without(known_ranges, [(0, each.first - 1), *scan.ranges.get(each.shard_key, ())])
+            old_ranges[each.shard_key] = ranges
+        topics = {each.topic for each in attempt_counts if old_ranges[each.shard_key]}
+        return self._rows.write_deliveries(messages, self._with_ids(old_ranges, scan), topics)
 
     def _backfill_attempts(self, attempt_counts: Sequence[AttemptCount]) -> int:
         """Fetch the traces that the table has of the window, and the journal has not, into the journal; how many."""
@@ -193,12 +229,10 @@ class _DayArchiver:
         end_ms = min(int(self._window.end.timestamp() * 1000), self._settings.now_ms)
         return self._rows.fetch_attempts(attempt_counts, begin_ms, end_ms)
 
-    def _with_ids(self, attempt_counts: Sequence[AttemptCount], scan: Scan) -> list[Manifest]:
-        """The other days that tell the attempts' ids, as far back as needed. Raises Unreadable: a day may tell some and
-        can't be read."""
-        first: dict[str, int] = {}
-        for each in attempt_counts:
-            first[each.shard_key] = min(each.first, first.get(each.shard_key, each.first))
+    def _with_ids(self, old_ranges: Mapping[str, Ranges], scan: Scan) -> list[Manifest]:
+        """The other days that tell the ids of attempts in these ranges, as far back as needed. Raises Unreadable: a day
+        may tell some and can't be read."""
+        first = {key: ranges[0][0] for key, ranges in old_ranges.items() if ranges}
         all_first = dict(first)
         other_days: list[Manifest] = []
         damage: Unreadable | None = None
@@ -214,7 +248,7 @@ class _DayArchiver:
                 continue
             if not other_day:
                 continue
-            if any(shard.key in first and shard.ranges for shard in other_day.shards):
+            if any(common(shard.ranges, old_ranges.get(shard.key, ())) for shard in other_day.shards):
                 other_days.append(other_day)
             for shard in other_day.shards:
                 if shard.ranges and shard.ranges[0][0] <= first.get(shard.key, -1):
@@ -232,17 +266,15 @@ class _DayArchiver:
         )
         return bool(without([(first, last)], known_ranges))
 
-    def _publish(self, table: str, parts: Mapping[str, Part]) -> tuple[Part, ...]:
-        old = {part.topic: part for part in self._old.tables.get(table, ())} if self._old else {}
-        for topic, part in old.items() if table == DELIVERIES else ():  # messages may be cancelled
-            if topic not in parts or parts[topic].rows < part.rows:
+    def _kept(self, name: str, new: Table) -> Table:
+        """The table's files as they will be. Raises Shrunk."""
+        old = self._old.table(name) if self._old else Table()
+        for topic, rows in old.topics.items() if name == DELIVERIES else ():  # messages may be cancelled
+            if topic not in new.topics or new.topics[topic].count < rows.count:
                 raise Shrunk(
-                    f"{table} of {self._window.name} would lose rows of {topic}; the archive stays as it is."
+                    f"{name} of {self._window.name} would lose rows of {topic}; the archive stays as it is."
                 )
-        return tuple(
-            publish.publish(self._bucket, table, self._window.name, part, old.get(topic))
-            for topic, part in sorted(parts.items())
-        )
+        return publish.kept(self._bucket, name, self._window.name, new, old)
 
 
 def _shards(scan: Scan, first_offsets: Mapping[str, int], gaps: Mapping[str, Ranges]) -> tuple[Shard, ...]:

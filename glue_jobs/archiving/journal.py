@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import math
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -27,8 +26,6 @@ _BROKEN = (
     "incorrect data",
     "invalid stored",
 )
-_SAMPLE = 100  # objects from which the size of topics is estimated
-_LEAST_BYTES = 8  # of a compressed line
 
 T = TypeVar("T")
 
@@ -98,22 +95,9 @@ class Journal:
             names = lines.where(f"not ({READABLE})").select(F.input_file_name()).distinct()
             self.damaged_objects |= {self._name(row[0]) for row in names.collect()}
 
-    def large_topics(self, table: str, most: int) -> dict[str, int]:
-        """About how many lines the topics have that have more than `most`, by a sample of the objects."""
-        entries = [entry for entry in self._entries[table] if entry.size]
-        size = sum(entry.size for entry in entries)
-        if size <= most * _LEAST_BYTES:
-            return {}
-        sample = entries[:: math.ceil(len(entries) / _SAMPLE)]
-        times = size / sum(entry.size for entry in sample)
-        counts = (
-            self._reader.schema("topic string")
-            .json([self._bucket.uri(entry.name) for entry in sample])
-            .groupBy("topic")
-            .count()
-        )
-        rows = {row.topic: math.ceil(row["count"] * times) for row in counts.collect() if row.topic}
-        return {topic: count for topic, count in rows.items() if count > most}
+    def bytes_of(self, table: str) -> int:
+        """How many its objects have."""
+        return sum(entry.size for entry in self._entries[table])
 
     @property
     def _reader(self) -> DataFrameReader:

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from glue_jobs.common.schemas import LATEST_MS
+
 MOST_OFFSETS = 10_000
 """Of a row; the service writes far fewer."""
 _NUMBERS = {"v", "shard", "offset", "edition", "accepted_ms", "attempt", "started_ms", "duration_ms"}
-_LATEST_MS = 4_102_444_800_000  # the year 2100
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _DECODER = json.JSONDecoder()
 Item = Mapping[str, Mapping[str, Any]]
@@ -25,7 +26,7 @@ def time_of(item: Item) -> int:
     """When a row's messages were accepted, or its attempts began, in ms. Raises ValueError where it is none that they
     can have."""
     at_ms = int(item["a"]["N"])
-    if not 0 <= at_ms < _LATEST_MS:
+    if not 0 <= at_ms < LATEST_MS:
         raise ValueError(f"its time is {at_ms} ms")
     return at_ms
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from glue_jobs.archiving.window import Window
 from glue_jobs.common import arguments
-from glue_jobs.common.schemas import TABLES
 
 
 def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -32,9 +31,10 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
         default=15,
         help="how long after its end a window is closed (15)",
     )
-    _add_grace(parser)
-    add("--rows-per-file", type=arguments.positive, default=5_000_000, help="about the most (5,000,000)")
-    add("--compact-mb", type=arguments.positive, help="then compact, into files of so many MB (not at all)")
+    grace = "how long replaced files stay for readers (60)"
+    add("--grace-minutes", type=arguments.minutes, default=60, help=grace)
+    add("--now", type=arguments.instant, help=argparse.SUPPRESS)
+    add("--file-mb", type=arguments.positive, default=128, help="about how large files become (128)")
     _add_backfill(parser)
     choices = _parse(parser, argv)
     if choices.backfill is None:
@@ -75,28 +75,6 @@ def _add_backfill(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def of_compact(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The checked arguments of `compact`."""
-    parser = arguments.reader("compact", about)
-    add = parser.add_argument
-    add("--table", choices=[*TABLES], help="only this one")
-    first = "the first day, as 2026-11-21, in UTC (that of the first manifest)"
-    add("--from", dest="first", metavar="DAY", type=arguments.day, help=first)
-    add(
-        "--to",
-        dest="last",
-        metavar="DAY",
-        type=arguments.day,
-        help="the last day (that of the last manifest)",
-    )
-    add("--target-mb", type=arguments.positive, default=256, help="how large files should become (256)")
-    _add_grace(parser)
-    choices = _parse(parser, argv)
-    if choices.first and choices.last and choices.first > choices.last:
-        parser.error("--from is after --to")
-    return choices
-
-
 def window(text: str) -> Window:
     """A day, or a day up to the end of an hour."""
     day, separator, hour = text.partition("T")
@@ -120,9 +98,3 @@ def _clock_offset(folder: Path | None) -> timedelta:
         return timedelta(milliseconds=int((folder.parent / "clock").read_text())) if folder else timedelta()
     except (OSError, ValueError, OverflowError):
         return timedelta()
-
-
-def _add_grace(parser: argparse.ArgumentParser) -> None:
-    grace = "how long replaced files stay for readers (60)"
-    parser.add_argument("--grace-minutes", type=arguments.minutes, default=60, help=grace)
-    parser.add_argument("--now", type=arguments.instant, help=argparse.SUPPRESS)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import date, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from glue_jobs.archiving import compaction, completeness
+from glue_jobs.archiving import backfill, completeness
 from glue_jobs.archiving.completeness import Proof
 from glue_jobs.archiving.day import Result, archive, note_unchanged
 from glue_jobs.archiving.rows import WindowRows
-from glue_jobs.archiving.scan import Settings
+from glue_jobs.archiving.scan import ENDLESS, Settings
 from glue_jobs.archiving.window import Window, digest_of, inputs, size_of
 from glue_jobs.common import arguments, manifest, session
 from glue_jobs.common.arguments import progress, summary
@@ -48,9 +48,9 @@ class Totals:
     def add(self, result: Result) -> None:
         tables = result.manifest.tables
         self.windows += 1
-        self.messages += sum(part.rows for part in tables["messages"])
-        self.deliveries += sum(part.rows for part in tables["deliveries"])
-        self.bytes += sum(part.bytes for parts in tables.values() for part in parts)
+        self.messages += tables["messages"].rows
+        self.deliveries += tables["deliveries"].rows
+        self.bytes += sum(table.bytes for table in tables.values())
         self.files += result.files
         self.backfilled += result.backfilled
         self.backfilled_edits += result.backfilled_edits
@@ -74,17 +74,37 @@ class ArchiveJob:
         self._late: set[str] = set()
         self._is_small = False
 
-    def look_at(self, windows: Iterable[Window], *, again: bool) -> None:
-        """Archive the windows whose journal has changed since they were archived (`again`: all of them). If messages of
-        earlier days were fetched into the journal meanwhile, archive those days, too. Raises an error that would stop
-        every day, such as a full disk."""
+    def look_at(self, windows: Iterable[Window], end: datetime | None, *, again: bool) -> None:
+        """Archive the windows whose journal has changed since they were archived (`again`: all of them). Then fetch
+        what the log has up to `end`, but the journal of no window had. Archive the days to which messages were fetched
+        meanwhile, too. Raises an error that would stop every day, such as a full disk."""
         windows = list(windows)
         journal_bytes = sum(size_of(inputs(self._bucket, window)) for window in windows)
         self._is_small = journal_bytes < session.SMALL_BYTES
         for window in windows:
+            self._late.discard(window.name)
             self._try(window, again=again)
+        if end and not self.failed:
+            self._fetch_rest(int(end.timestamp() * 1000) - 1)
         for day in sorted(self._late):
             self._try(Window(date.fromisoformat(day)), again=True)
+
+    def _fetch_rest(self, until_ms: int) -> None:
+        """Fetch what the log has of any shard behind its proved offsets: of days whose journal is gone."""
+        proof, settings = completeness.load(self._bucket), self._settings
+        gaps = [(key, proof.end(key), ENDLESS, until_ms) for key in settings.shards]
+        log = backfill.table_of(settings, "log")
+        if backfill.few_answers(gaps, lambda some: backfill.offsets(*log, some)) == []:
+            return
+        today = Window(datetime.fromtimestamp(until_ms / 1000, UTC).date())
+        rows = WindowRows(
+            spark=self._start(self._is_small), bucket=self._bucket, window=today, settings=settings
+        )
+        counts = rows.fetch(gaps)
+        self.totals.backfilled += sum(counts.values())
+        self._late |= counts.keys()
+        if rows.damaged_rows:
+            self._damaged_rows[today.name] = tuple(sorted(rows.damaged_rows))
 
     def _try(self, window: Window, *, again: bool) -> None:
         try:
@@ -113,7 +133,7 @@ class ArchiveJob:
             self._damaged_rows[window.name] = result.damaged_rows
             for row in result.damaged_rows[:_LISTED]:
                 progress(f"{window.name}: a row of DynamoDB can't be read and is passed over: {row}")
-        self._late |= {day for day in result.touched if day < window.name}
+        self._late |= {*result.touched}
 
     def problems(self) -> list[dict[str, Any]]:
         """What is missing or damaged on the days of this run, for the summary."""
@@ -132,28 +152,22 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
     settings = Settings(
         choices.prefix if choices.backfill else None,
         choices.region,
-        choices.rows_per_file,
+        choices.file_mb << 20,
         choices.grace_minutes * 60_000,
         int(choices.now.timestamp() * 1000),
         choices.lateness_minutes,
         choices.backfill_edits,
     )
+    damages: list[str] = []
+    if settings.prefix:
+        keys, damages = backfill.shards(*backfill.table_of(settings, "control"))
+        settings = replace(settings, shards=tuple(keys))
     archive_job = ArchiveJob(start=start, bucket=bucket, settings=settings)
     completeness.ensure(bucket)
-    archive_job.look_at(windows(bucket, choices), again=bool(choices.window) or settings.edits)
+    again = bool(choices.window) or settings.edits
+    archive_job.look_at(windows(bucket, choices), closed_until(choices), again=again)
     problems = archive_job.problems()
-    if choices.compact_mb:
-        day = choices.window.day if choices.window else None
-        target = compaction.Target(
-            first=day or oldest_day(choices),
-            last=day,
-            target_mb=choices.compact_mb,
-            grace_ms=settings.grace_ms,
-            now_ms=settings.now_ms,
-        )
-        compaction_totals = compaction.compact(start, bucket, target)
-        archive_job.failed |= compaction_totals.failed
-        compaction.tell(compaction_totals)
+    problems += [{"topics": damages}] if damages else []
     seconds = round(time.monotonic() - start_time, 1)
     summary(JOB, **vars(archive_job.totals), problems=problems, failed=archive_job.failed, seconds=seconds)
     if archive_job.failed:
@@ -186,6 +200,15 @@ def windows(bucket: Bucket, choices: argparse.Namespace) -> Iterator[Window]:
             yield day_window
         elif choices.open:
             yield Window(day, min(24, choices.now.hour + 1 if day == choices.now.date() else 24))
+
+
+def closed_until(choices: argparse.Namespace) -> datetime | None:
+    """Up to when everything must have come: to the end of the last closed day, or to now with `--open yes`. None: only
+    `--window` is looked at."""
+    if choices.window or choices.open:
+        return None if choices.window else choices.now
+    closed: datetime = choices.now - timedelta(minutes=choices.lateness_minutes)
+    return closed.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def oldest_day(choices: argparse.Namespace) -> date:

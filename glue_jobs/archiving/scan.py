@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from glue_jobs.archiving.window import Window
+from glue_jobs.common.manifest import Table
 from glue_jobs.common.ranges import Ranges, size
 
 Gap = tuple[str, int, int, int]
@@ -18,17 +19,18 @@ ENDLESS = -1
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`prefix`: of the tables where what is missing is looked for (None: nowhere). `rows_per_file`: about the most.
+    """`prefix`: of the tables where what is missing is looked for (None: nowhere). `file_bytes`: about a file's size.
     `lateness_minutes`: how long after its end a window's data may come. `edits`: whether those that the journal
-    lacks are looked for, too."""
+    lacks are looked for, too. `shards`: the log's partition keys of all of them."""
 
     prefix: str | None
     region: str
-    rows_per_file: int
+    file_bytes: int
     grace_ms: int
     now_ms: int
     lateness_minutes: int = 0
     edits: bool = False
+    shards: tuple[str, ...] = ()
 
     def read_ms(self, window: Window) -> int:
         """When the window's journal was read, for its manifest: while late data may come, that is before its end."""
@@ -37,48 +39,32 @@ class Settings:
         return min(self.now_ms, int(window.end.timestamp() * 1000) - 1)
 
 
-@dataclass(slots=True)
-class Topic:
-    """A topic's rows: how many there are, and the exclusive or of their hashes."""
-
-    rows: int = 0
-    checksum: int = 0
-
-    def add(self, rows: int, checksum: int) -> None:
-        """Count more rows, which have this checksum."""
-        self.rows += rows
-        self.checksum ^= checksum
-
-
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a window has of messages, by shard and by topic. `offsets` is how many all its ranges have."""
+    """What a window has of messages, by shard: the offsets, the topic, its life and the number, and how many offsets
+    have no row."""
 
     ranges: Mapping[str, Ranges]
     places: Mapping[str, tuple[str, str, int]]
     voids: Mapping[str, int]
-    topics: Mapping[str, Topic]
 
     @property
     def offsets(self) -> int:
+        """How many all ranges have."""
         return sum(map(size, self.ranges.values()))
-
-    @property
-    def rows(self) -> int:
-        """Those and voids: as many as offsets, if each has one."""
-        return sum(topic.rows for topic in self.topics.values()) + sum(self.voids.values())
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptCount:
-    """What the journal has of a group's attempts on a shard: the first offset, and how many (or more)."""
+    """What the journal has of a group's attempts on a shard: the first offset, and ranges of offsets with all of them
+    (transforms.STRETCH)."""
 
     topic: str
     topic_uid: str
     shard: int
     group_uid: str | None
     first: int
-    count: int
+    stretches: Ranges
 
     @property
     def shard_key(self) -> str:
@@ -87,11 +73,17 @@ class AttemptCount:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The messages that lie aside: how many offsets were written, what the files have, and which bodies are gone."""
+    """The messages that were written: how many offsets, what the files have, and which bodies are gone."""
 
     offsets: int
     scan: Scan
+    table: Table
     bodies_missing: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """Those of the files and voids: as many as offsets, if each has one."""
+        return self.table.rows + sum(self.scan.voids.values())
 
 
 def shard_key(topic: str, topic_uid: str, shard: int) -> str:

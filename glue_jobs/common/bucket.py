@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -56,9 +58,8 @@ class Bucket(Protocol):
     def put_file(self, name: str, path: Path) -> None:
         """The same with what a file of this machine holds, which may be large."""
 
-    def move(self, old: str, new: str) -> None:
-        """Give a file another name, in the place of what may be there. On S3 that is a copy and a deletion: who was
-        stopped between does it again. Harmless to repeat after it was done."""
+    def reader(self) -> Callable[[str], bytes | None]:
+        """`get`, for other processes."""
 
     def delete(self, name: str) -> None:
         """Remove a file, or all files below a folder. Harmless where there are none."""
@@ -126,11 +127,8 @@ class FolderBucket:
         shutil.copyfile(path, draft)
         draft.replace(target)
 
-    def move(self, old: str, new: str) -> None:
-        source, target = self._path(old), self._path(new)
-        if source.is_file():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            source.replace(target)
+    def reader(self) -> Callable[[str], bytes | None]:
+        return self.get
 
     def delete(self, name: str) -> None:
         path = self._path(name)
@@ -199,10 +197,8 @@ class S3Bucket:
     def put_file(self, name: str, path: Path) -> None:
         self._client.upload_file(str(path), self._bucket, name)  # in parts, beyond some MB
 
-    def move(self, old: str, new: str) -> None:
-        if self.exists(old):
-            self._client.copy({"Bucket": self._bucket, "Key": old}, self._bucket, new)  # in parts beyond 5 GB
-            self._client.delete_object(Bucket=self._bucket, Key=old)
+    def reader(self) -> Callable[[str], bytes | None]:
+        return partial(_get, self._client.meta.region_name, self._client.meta.endpoint_url, self._bucket)
 
     def delete(self, name: str) -> None:
         self._client.delete_object(Bucket=self._bucket, Key=name)
@@ -218,6 +214,17 @@ class S3Bucket:
     def _pages(self, prefix: str, **options: str) -> Any:
         pages = self._client.get_paginator("list_objects_v2")
         return pages.paginate(Bucket=self._bucket, Prefix=prefix, **options)
+
+
+@cache
+def _bucket_there(region: str, endpoint: str, bucket: str) -> S3Bucket:
+    import boto3
+
+    return S3Bucket(boto3.client("s3", region_name=region, endpoint_url=endpoint), bucket)
+
+
+def _get(region: str, endpoint: str, bucket: str, name: str) -> bytes | None:
+    return _bucket_there(region, endpoint, bucket).get(name)
 
 
 def bucket_of(bucket: str, folder: Path | None) -> Bucket:

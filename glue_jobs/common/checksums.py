@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -16,12 +18,19 @@ def checksums(rows: DataFrame, table: str, *by: str) -> DataFrame:
 
 
 def hash_of(table: str) -> Column:
-    """A row's hash. Each value is followed by whether it is null, so that two neighbours can't change places."""
+    """A row's hash. Each value is followed by its column's mark, so that two neighbours can't change places; a null
+    adds nothing, so that a column can be added to the table."""
     columns: list[Column] = []
     for field in TABLES[table]:
-        column = F.col(field.name)
-        columns += [F.map_entries(column) if field.name == "headers" else column, column.isNull()]
+        column, mark = F.col(field.name), F.lit(mark_of(field.name))
+        columns += [F.map_entries(column) if field.name == "headers" else column]
+        columns += [F.when(column.isNotNull(), mark)]
     return F.xxhash64(*columns)
+
+
+def mark_of(column: str) -> int:
+    """What follows a column's value in the hash."""
+    return zlib.crc32(column.encode()) >> 1  # what Java calls an int
 
 
 def in_hex(checksum: int) -> str:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from glue_jobs.common.bucket import Bucket
 from glue_jobs.common.checksums import checksums, in_hex
 from glue_jobs.common.failures import JobError, Unreadable, ends_the_run
-from glue_jobs.common.manifest import Manifest, Part, load, table
+from glue_jobs.common.manifest import Manifest, Rows, load, table
 from glue_jobs.common.parquet import is_readable
 from glue_jobs.common.schemas import TABLES
 
@@ -37,8 +37,9 @@ def refuse_damaged(
     """Raises Unreadable: a file of these topics (all of them) is missing, or has another size. Raises Changed."""
     for name in TABLES:
         for manifest in manifests:
-            files = [file for _, part in _parts([manifest], name, topics) for file in part.files]
-            sizes = _sizes(bucket, f"archive/{name}/day={manifest.day}", topics) if files else {}
+            files = manifest.table(name).files_of(topics)
+            entries = bucket.entries(f"archive/{name}/day={manifest.day}") if files else []
+            sizes = {entry.name: entry.size for entry in entries}
             for file in files:
                 size = sizes.get(file.name)
                 if size != file.size:
@@ -57,18 +58,19 @@ def sound_table(
     Changed."""
     rows = table(spark, bucket, name, manifests, topics)
     sums = {
-        (str(each.day), each.topic): (each.rows, in_hex(each.checksum))
+        (str(each.day), each.topic): Rows(each.rows, in_hex(each.checksum))
         for each in checksums(rows, name, "day", "topic").collect()
     }
-    for day, part in _parts(manifests, name, topics):
-        count, checksum = sums.get((day, part.topic), (0, in_hex(0)))
-        why = None
-        if count != part.rows:
-            why = f"there are {count} rows, and were {part.rows}"
-        elif checksum != part.checksum:
+    for manifest in manifests:
+        for topic, known in manifest.table(name).topics.items():
+            found = sums.get((manifest.day, topic), Rows(0, in_hex(0)))
+            if (topics is not None and topic not in topics) or found == known:
+                continue
             why = "its rows are not those that were archived"
-        if why:
-            raise _refusal(bucket, day, [file.name for file in part.files], why)
+            if found.count != known.count:
+                why = f"there are {found.count} rows of {topic}, and were {known.count}"
+            names = [file.name for file in manifest.table(name).files_of([topic])]
+            raise _refusal(bucket, manifest.day, names, why)
     return rows
 
 
@@ -102,10 +104,10 @@ def _may_be_of_a_file(error: Exception) -> bool:
 def _files(manifests: Sequence[Manifest], topics: Collection[str] | None) -> dict[str, tuple[str, str]]:
     """All files, by name: the table and the day."""
     return {
-        file.name: (name, day)
+        file.name: (name, manifest.day)
         for name in TABLES
-        for day, part in _parts(manifests, name, topics)
-        for file in part.files
+        for manifest in manifests
+        for file in manifest.table(name).files_of(topics)
     }
 
 
@@ -123,16 +125,12 @@ def _damage(bucket: Bucket, suspects: Mapping[str, tuple[str, str]]) -> tuple[st
     return None
 
 
-def _sizes(bucket: Bucket, day: str, topics: Collection[str] | None) -> dict[str, int]:
-    """The sizes of the files of a day's folder, by name."""
-    folders = [day] if topics is None else [f"{day}/topic={topic}" for topic in topics]
-    return {entry.name: entry.size for folder in folders for entry in bucket.entries(folder)}
-
-
 def _refusal(bucket: Bucket, day: str, names: Sequence[str], why: str) -> JobError:
     """What to say of a day's files, of which one is not as it was when its manifest was read."""
     manifest = load(bucket, day)
-    manifest_names = {file.name for name in TABLES for file in manifest.files(name)} if manifest else set()
+    manifest_names = (
+        {file.name for table in manifest.tables.values() for file in table.files} if manifest else set()
+    )
     if not manifest_names.issuperset(names):
         return Changed(f"The archive of {day} changed meanwhile: run the job again.")
     if len(names) == 1:
@@ -145,13 +143,3 @@ def _refusal(bucket: Bucket, day: str, names: Sequence[str], why: str) -> JobErr
         f"{subject}: {why}. Put {replacements}, or, if the journal of {day} is whole, delete {files} and run the "
         f"archive with --window {day}."
     )
-
-
-def _parts(
-    manifests: Sequence[Manifest], name: str, topics: Collection[str] | None
-) -> Iterator[tuple[str, Part]]:
-    """The partitions of a table, each with its day."""
-    for manifest in manifests:
-        for part in manifest.tables.get(name, ()):
-            if topics is None or part.topic in topics:
-                yield manifest.day, part

@@ -7,12 +7,13 @@ twice, while a job is at work beside it: what a new manifest names no more stays
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from glue_jobs.common import session
 from glue_jobs.common.bucket import Bucket, Entry
@@ -21,7 +22,7 @@ from glue_jobs.common.ranges import Range
 from glue_jobs.common.schemas import with_day
 from glue_jobs.common.session import empty_table
 
-VERSION = 2
+VERSION = 1
 FOLDER = "archive/manifests"
 _FILES_AT_ONCE = 5000  # Spark gets the files of one read by name
 
@@ -31,17 +32,43 @@ class TooNew(JobError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A partition of a table: a topic's rows of a day. `checksum` is the exclusive or of its rows' hashes, in hex."""
+class File(Entry):
+    """A file of a table: its rows are sorted, and are of topics from `first` to `last`."""
 
-    topic: str
-    rows: int
+    first: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A topic's rows of a day: how many, and the exclusive or of their hashes, in hex."""
+
+    count: int
     checksum: str
-    files: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table's rows of a day: in which files they are, and what each topic has."""
+
+    files: tuple[File, ...] = ()
+    topics: dict[str, Rows] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(each.count for each in self.topics.values())
 
     @property
     def bytes(self) -> int:
         return sum(file.size for file in self.files)
+
+    def files_of(self, topics: Collection[str] | None) -> list[File]:
+        """The files that may have rows of these topics (None: of any)."""
+        return [
+            file
+            for file in self.files
+            if topics is None or any(file.first <= topic <= file.last for topic in topics)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +99,7 @@ class Manifest:
     day: str
     until_hour: int
     input: str
-    tables: dict[str, tuple[Part, ...]]
+    tables: dict[str, Table]
     shards: tuple[Shard, ...]
     damaged: tuple[str, ...] = ()
     bodies_missing: tuple[str, ...] = ()
@@ -97,19 +124,14 @@ class Manifest:
         """Everything that was written that day is in it."""
         return not self.damaged and not self.bodies_missing and not any(s.missing for s in self.shards)
 
-    def part(self, table: str, topic: str) -> Part | None:
-        """A partition; None where it has no rows."""
-        return next((part for part in self.tables.get(table, ()) if part.topic == topic), None)
+    def table(self, name: str) -> Table:
+        """A table; one without rows where the day has none."""
+        return self.tables.get(name, Table())
 
-    def files(self, table: str) -> Iterator[Entry]:
-        """All files of a table."""
-        for part in self.tables.get(table, ()):
-            yield from part.files
-
-    def with_part(self, table: str, part: Part) -> Manifest:
-        """The same with one partition replaced."""
-        parts = tuple(part if p.topic == part.topic else p for p in self.tables[table])
-        return replace(self, tables={**self.tables, table: parts})
+    @property
+    def topics(self) -> set[str]:
+        """Of which it has rows."""
+        return {topic for table in self.tables.values() for topic in table.topics}
 
 
 def name_of(day: str) -> str:
@@ -147,18 +169,30 @@ def load_all(bucket: Bucket, first: date | None = None, last: date | None = None
 
 def has_topic(manifests: Iterable[Manifest], topic: str) -> bool:
     """Is anything of the topic in these days?"""
-    parts = (part for manifest in manifests for parts in manifest.tables.values() for part in parts)
-    return any(part.topic == topic for part in parts)
+    return any(topic in manifest.topics for manifest in manifests)
 
 
 def is_small(manifests: Iterable[Manifest]) -> bool:
     """Is there little to read of these days?"""
-    parts = (part for manifest in manifests for parts in manifest.tables.values() for part in parts)
-    return sum(part.bytes for part in parts) < session.SMALL_BYTES
+    tables = (table for manifest in manifests for table in manifest.tables.values())
+    return sum(table.bytes for table in tables) < session.SMALL_BYTES
 
 
 def save(bucket: Bucket, manifest: Manifest) -> None:
-    bucket.write(name_of(manifest.day), json.dumps(asdict(manifest), separators=(",", ":")))
+    """Put the manifest. Files, topics and shards are lists without names in it: a day may have thousands."""
+    tables = {
+        name: {
+            "files": [(file.name, file.size, file.first, file.last) for file in table.files],
+            "topics": {topic: astuple(rows) for topic, rows in table.topics.items()},
+        }
+        for name, table in manifest.tables.items()
+    }
+    document = {
+        **asdict(replace(manifest, tables={}, shards=())),
+        "tables": tables,
+        "shards": [astuple(shard) for shard in manifest.shards],
+    }
+    bucket.write(name_of(manifest.day), json.dumps(document, separators=(",", ":")))
 
 
 def manifest_of(text: str) -> Manifest:
@@ -167,15 +201,15 @@ def manifest_of(text: str) -> Manifest:
     if fields["v"] > VERSION:
         raise TooNew(f"The manifest of {fields['day']} has version {fields['v']}: update the jobs.")
     tables = {
-        name: tuple(
-            Part(p["topic"], p["rows"], p["checksum"], tuple(Entry(**file) for file in p["files"]))
-            for p in parts
+        name: Table(
+            tuple(File(*file) for file in table["files"]),
+            {topic: Rows(*rows) for topic, rows in table["topics"].items()},
         )
-        for name, parts in fields.pop("tables").items()
+        for name, table in fields.pop("tables").items()
     }
     shards = tuple(
-        Shard(**{**s, "ranges": _ranges(s["ranges"]), "missing": _ranges(s["missing"])})
-        for s in fields.pop("shards")
+        Shard(topic, uid, number, begin, _ranges(ranges), voids, _ranges(missing))
+        for topic, uid, number, begin, ranges, voids, missing in fields.pop("shards")
     )
     retired = tuple((name, at_ms) for name, at_ms in fields.pop("retired"))
     damaged, bodies = tuple(fields.pop("damaged")), tuple(fields.pop("bodies_missing"))
@@ -200,13 +234,10 @@ def table(
     table(spark, bucket, MESSAGES, load_all(bucket, first, last), ["orders"])
     """
     files = [
-        bucket.uri(file.name)
-        for manifest in manifests
-        for part in manifest.tables.get(name, ())
-        if topics is None or part.topic in topics
-        for file in part.files
+        bucket.uri(file.name) for manifest in manifests for file in manifest.table(name).files_of(topics)
     ]
-    return files_of(spark, bucket, name, files)
+    rows = files_of(spark, bucket, name, files)
+    return rows if topics is None else rows.where(F.col("topic").isin([*topics]))
 
 
 def files_of(spark: SparkSession, bucket: Bucket, name: str, uris: Sequence[str]) -> DataFrame:

@@ -58,7 +58,7 @@ def is_readable(bucket: Bucket, table: str, name: str) -> bool:
 
 def _has_types(columns: pa.Schema, schema: StructType) -> bool:
     return all(
-        each.name in columns.names and columns.field(each.name).type == _arrow(each.dataType)
+        each.name not in columns.names or columns.field(each.name).type == _arrow(each.dataType)
         for each in schema
     )
 

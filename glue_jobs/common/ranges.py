@@ -35,6 +35,12 @@ def without(ranges: Iterable[Range], taken: Iterable[Range]) -> Ranges:
     return tuple(rest)
 
 
+def common(ranges: Iterable[Range], others: Iterable[Range]) -> Ranges:
+    """The offsets that are in both."""
+    all_ranges = merged(ranges)
+    return without(all_ranges, without(all_ranges, others))
+
+
 def size(ranges: Iterable[Range]) -> int:
     """How many offsets there are."""
     return sum(last - first + 1 for first, last in ranges)

@@ -26,6 +26,9 @@ MESSAGES, DELIVERIES = "messages", "deliveries"
 TIMES_MS = (-62_135_596_800_000, 253_402_300_799_999)
 """The years 1 to 9999, which all readers know."""
 
+LATEST_MS = 4_102_444_800_000
+"""The year 2100: no sound row is as late."""
+
 
 def _struct(**fields: object) -> StructType:
     return StructType([StructField(name, kind) for name, kind in fields.items()])  # type: ignore[arg-type]
@@ -66,11 +69,11 @@ TABLES = {
     ),
 }
 """The columns of the tables, as they stand in their files. A topic that was deleted and made again has another
-`topic_uid`. `body` holds the bytes as they were sent (`cast(body as string)` where they are text)."""
+`topic_uid`. `body` holds the bytes as they were sent."""
 
 ORDER = {
-    MESSAGES: ("topic_uid", "shard", "offset"),
-    DELIVERIES: ("group", "topic_uid", "shard", "offset", "started_at", "attempt", "consumer"),
+    MESSAGES: ("topic", "topic_uid", "shard", "offset"),
+    DELIVERIES: ("topic", "group", "topic_uid", "shard", "offset", "started_at", "attempt", "consumer"),
 }
 """How rows of a file are sorted."""
 

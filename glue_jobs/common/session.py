@@ -34,6 +34,7 @@ _EVERYWHERE = {
     "spark.sql.sources.ignoreDataLocality": "true",  # S3 has none; on one machine asking forks twice for each file
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.hadoop.parquet.block.size": "33554432",  # rows of one topic are in few of a file's groups
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",  # a flipped bit is an error, not another value
 }

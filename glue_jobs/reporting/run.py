@@ -162,8 +162,8 @@ class ReportJob:
         return {name: len(table) for name, table in rows.items()}, gap_sentences
 
     def _refuse_nothing(self, manifests: Sequence[Manifest]) -> None:
-        parts = (part for each in manifests for parts in each.tables.values() for part in parts)
-        is_empty = not any(self._topics is None or part.topic in self._topics for part in parts)
+        topics = {topic for each in manifests for topic in each.topics}
+        is_empty = not (topics if self._topics is None else topics.intersection(self._topics))
         if is_empty or self._span.first > self._span.last:
             of_topic = f" of {self._topics[0]}" if self._topics else ""
             raise NothingArchived(

@@ -157,5 +157,5 @@ def _gap_sentences(manifests: Sequence[Manifest], topics: Sequence[str]) -> list
     return [
         f"The archive of {day.day} is not complete: see its manifest."
         for day in manifests
-        if not day.complete and any(part.topic in topics for parts in day.tables.values() for part in parts)
+        if not day.complete and day.topics.intersection(topics)
     ]

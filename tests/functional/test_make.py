@@ -131,7 +131,7 @@ def make(job: str, tmp_path: Path, **environment: str) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("job", ["archive", "compact", "asof", "compare"])
+@pytest.mark.parametrize("job", ["archive", "asof", "compare"])
 def test_a_data_folder_may_have_any_name(tmp_path: Path, job: str) -> None:
     (tmp_path / "java").touch(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"

@@ -7,6 +7,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs.archiving import publish
-from glue_jobs.common.manifest import Manifest, Part, save
+from glue_jobs.common.checksums import in_hex
+from glue_jobs.common.manifest import File, Manifest, Rows, Table, save
 from glue_jobs.common.parquet import arrow_schema
 from glue_jobs.common.schemas import DELIVERIES, MESSAGES, with_day
 
@@ -77,24 +79,29 @@ def frame(spark: SparkSession, table: str, rows: Iterable[dict[str, Any]]) -> Da
 
 def fill(place: Place, **tables: Iterable[dict[str, Any]]) -> None:
     """Put rows of the tables into a bucket, as the archive's job would, and the manifests of their days."""
-    parts: defaultdict[str, dict[str, list[Part]]] = defaultdict(lambda: defaultdict(list))
+    days: defaultdict[str, dict[str, Table]] = defaultdict(dict)
     for table, rows in tables.items():
-        rows_by_place = defaultdict(list)
+        rows_by_day = defaultdict(list)
         for row in rows:
-            rows_by_place[str(row[_TIMES[table]].date()), row["topic"]].append(row)
-        for (day, topic), mine in sorted(rows_by_place.items()):
-            parts[day][table].append(_written(place, table, day, topic, mine))
-    for day, parts_by_table in parts.items():
-        manifest = Manifest(day, 24, "", {name: tuple(each) for name, each in parts_by_table.items()}, ())
-        save(place.bucket, manifest)
+            rows_by_day[str(row[_TIMES[table]].date())].append(row)
+        for day, mine in rows_by_day.items():
+            days[day][table] = _written(place, table, day, sorted(mine, key=lambda row: str(row["topic"])))
+    for day, tables_of_day in days.items():
+        save(place.bucket, Manifest(day, 24, "", tables_of_day, ()))
 
 
-def _written(place: Place, table: str, day: str, topic: str, rows: list[dict[str, Any]]) -> Part:
-    """A topic's rows of a day as one file: by Arrow, because Spark takes seconds for each."""
-    home = f"archive/{table}/day={day}/topic={topic}"
+def _written(place: Place, table: str, day: str, rows: list[dict[str, Any]]) -> Table:
+    """The rows of a day as one file: by Arrow, because Spark takes seconds for each."""
+    home = publish.folder_of(table, day)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "file.parquet"
         all_rows = pa.Table.from_pylist(rows, arrow_schema(table))
         pq.write_table(all_rows, file, compression="zstd", store_schema=False, write_page_checksum=True)
         place.bucket.put_file(f"{home}/part-00000.parquet", file)
-    return publish.part(topic, len(rows), checksum(table, rows), tuple(place.bucket.entries(home)))
+    (entry,) = place.bucket.entries(home)
+    topics = {
+        topic: Rows(len(mine), in_hex(checksum(table, mine)))
+        for topic, group in groupby(rows, key=lambda row: str(row["topic"]))
+        if (mine := list(group))
+    }
+    return Table((File(entry.name, entry.size, min(topics), max(topics)),), topics)

@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql.types import DataType, IntegerType
 
+from glue_jobs.common.checksums import mark_of
 from glue_jobs.common.schemas import TABLES
 
 _1, _2, _3, _4, _5 = (
@@ -36,7 +37,8 @@ def _row(table: str, row: dict[str, Any]) -> int:
     for field in TABLES[table]:
         value = row[field.name]
         seed = _value(field.dataType, value, seed)
-        seed = _xxh64(int(value is None).to_bytes(4, "little"), seed)
+        if value is not None:
+            seed = _xxh64(mark_of(field.name).to_bytes(4, "little"), seed)
     return seed
 
 

@@ -45,10 +45,6 @@ class Stopping:
         self._step()
         self._bucket.put_file(name, path)
 
-    def move(self, old: str, new: str) -> None:
-        self._step()
-        self._bucket.move(old, new)
-
     def delete(self, name: str) -> None:
         self._step()
         self._bucket.delete(name)

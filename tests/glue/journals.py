@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 from pyspark.sql import SparkSession
 
-from glue_jobs.archiving import compaction, options
+from glue_jobs.archiving import options
 from glue_jobs.archiving import run as archive_run
 from glue_jobs.common import manifest, session
 from glue_jobs.common.bucket import Bucket, FolderBucket, S3Bucket
@@ -99,11 +99,6 @@ class Place:
     def pull(self) -> None:
         """Bring what is in the bucket into the folder, where it is."""
 
-    def compact(self, *argv: str, bucket: Bucket | None = None) -> int:
-        args = ["--bucket", self.name, "--folder", str(self.folder), "--now", LATER, "--grace-minutes", "0"]
-        with self.as_it_is():
-            return compaction.run(self.start, bucket or self.bucket, options.of_compact(None, [*args, *argv]))
-
     def manifest(self, day: str = DAY) -> manifest.Manifest:
         day_manifest = manifest.load(self.bucket, day)
         assert day_manifest
@@ -118,7 +113,7 @@ class Place:
     def named(self) -> set[str]:
         """The files that the day's manifest names."""
         manifest = self.manifest()
-        return {file.name for table in manifest.tables for file in manifest.files(table)}
+        return {file.name for table in manifest.tables.values() for file in table.files}
 
     def shown(self, table: str = "messages") -> list[str]:
         """The files that the catalog shows to readers."""
@@ -132,9 +127,7 @@ class Place:
     ) -> list[tuple[Any, ...]]:
         """Ask DuckDB about a table: an independent reader of all that lies there, or of some files."""
         files = [str(self.folder / name) for name in (self.files(table) if files is None else files)]
-        rows = (
-            f"read_parquet({files}, hive_partitioning=true, hive_types={{'topic': 'VARCHAR', 'day': 'DATE'}})"
-        )
+        rows = f"read_parquet({files}, hive_partitioning=true, hive_types={{'day': 'DATE'}})"
         return duckdb.execute(f"select {selection.replace('%', rows)}").fetchall()
 
     def places(self) -> list[tuple[Any, ...]]:

@@ -6,9 +6,8 @@ from datetime import date
 
 import pytest
 
-from glue_jobs.archiving.journal import Journal
-from glue_jobs.archiving.window import Window
-from glue_jobs.common.arguments import DONE, INCOMPLETE
+from glue_jobs.archiving.rows import WindowRows
+from glue_jobs.common.arguments import DONE
 from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, NOON_MS, Place, delivery, message, orders
 
@@ -86,13 +85,14 @@ def test_the_last_edition_of_a_message_stays_and_what_is_void_has_no_row(place: 
     assert (shard.ranges, shard.voids, shard.missing) == (((0, 4),), 2, ())
 
 
-def test_late_data_reruns_its_day_and_touches_no_other_topic(place: Place) -> None:
-    place.journal("a", [message(n) for n in range(3)] + [message(0, "invoices")])
+def test_late_data_reruns_its_day(place: Place) -> None:
+    place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(3)])
+    place.journal("b", [delivery(0)])
     assert place.archive() == DONE
-    invoice_files = [name for name in place.files() if "invoices" in name]
+    deliveries = place.files("deliveries")
     place.journal("late", [message(1, edition=1, body='"edited"')])
     assert place.archive() == DONE
-    assert [name for name in place.files() if "invoices" in name] == invoice_files
+    assert place.files("deliveries") == deliveries  # they have the same rows
     assert place.query("body from % where topic = 'orders' order by \"offset\"") == [
         (b'{"n":0}',), (b'"edited"',), (b'{"n":2}',),
     ]  # fmt: skip
@@ -117,21 +117,21 @@ def test_new_fields_alone_are_passed_over(place: Place) -> None:
     assert place.places() == orders(0)
 
 
-def test_a_large_topic_is_split_and_a_small_one_is_not(place: Place) -> None:
-    place.journal("a", [message(n * 4_096) for n in range(6)] + [message(n, "small") for n in range(2)])
-    assert place.archive("--rows-per-file", "1") == INCOMPLETE  # most offsets are not there
-    names = [name.split("topic=")[1].partition("/")[0] for name in place.files()]
-    assert (names.count("orders") > 1, names.count("small")) == (True, 1)
-    assert len(place.places()) == 8
-
-
-def test_a_large_topic_is_told_from_a_sample_of_the_objects(place: Place) -> None:
-    for n in range(150):
-        place.journal(f"{n:03}", [message(n * 20 + i) for i in range(20)] + [message(n, "small")])
-    window = Window(date.fromisoformat(DAY))
-    with place.as_it_is():
-        journal = Journal(place.spark, place.bucket, window)
-        large = journal.large_topics("messages", 300)
-        assert journal.large_topics("messages", 10_000) == {}
-    assert large.keys() == {"orders"}
-    assert large["orders"] == pytest.approx(3_000, rel=0.1)
+def test_a_day_is_one_set_of_sorted_files_however_many_topics_it_has(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = [f"t{n:02}" for n in range(20)]
+    place.journal("a", [message(n, topic) for n in range(3) for topic in topics])
+    place.journal("b", [delivery(n, topic=topic) for n in range(3) for topic in topics])
+    monkeypatch.setattr(WindowRows, "_file_count", lambda rows, table: 4)
+    assert place.archive() == DONE
+    for table in ("messages", "deliveries"):
+        files = place.manifest().table(table).files
+        assert 1 < len(files) < 10
+        rows = [row for file in files for row in place.query('topic, "offset" from %', files=[file.name])]
+        assert rows == sorted(rows) == [(topic, n) for topic in topics for n in range(3)]
+        assert [file.first for file in files] == sorted(file.first for file in files)
+        (last,) = place.manifest().table(table).files_of(["t19"])
+        assert (last.last, place.manifest().table(table).topics["t19"].count) == ("t19", 3)
+    entry = (place.folder / f"archive/manifests/{DAY}.json").stat().st_size / len(topics)
+    assert entry < 250

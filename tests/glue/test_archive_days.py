@@ -65,7 +65,7 @@ def test_a_night_without_news_starts_no_spark(place: Place, monkeypatch: pytest.
         raise AssertionError("there is nothing to do")
 
     monkeypatch.setattr(place, "start", start)
-    assert place.archive("--compact-mb", "256") == place.compact() == DONE
+    assert place.archive() == DONE
 
 
 def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_large_body_that_went_with_its_retention_stays_in_the_archive(
     assert place.query('body from % order by "offset"') == bodies
 
 
-def test_large_bodies_lie_in_a_file_of_their_own_until_the_day_is_compacted(place: Place) -> None:
+def test_large_bodies_lie_in_a_file_of_their_own(place: Place) -> None:
     names = [f"bodies/orders/u1/{n}" for n in (1, 3)]
     (place.folder / names[0]).parent.mkdir(parents=True)
     for name in names:
@@ -135,9 +135,8 @@ def test_large_bodies_lie_in_a_file_of_their_own_until_the_day_is_compacted(plac
     place.journal("b", [message(3, body=None, body_blob=names[1])])
     place.journal("c", [message(3, edition=1, void="cancelled", body=None)])
     rows = [(0, b'{"n":0}'), (1, names[0].encode()), (2, b'{"n":2}')]
-    for job, files in ((place.archive, 2), (place.compact, 1)):
-        assert job() == DONE
-        assert (len(place.files()), place.query('"offset", body from % order by 1')) == (files, rows)
+    assert place.archive() == DONE
+    assert (len(place.files()), place.query('"offset", body from % order by 1')) == (2, rows)
     (shard,) = place.manifest().shards
     assert (shard.ranges, shard.voids) == (((0, 3),), 1)
 
@@ -153,8 +152,6 @@ def test_a_day_in_its_last_hour_is_not_closed_until_it_is_looked_at_again(place:
     assert day.known_until == MIDNIGHT - timedelta(minutes=12)
     assert notes([day]) == [f"{DAY} is archived until 23:48."]
     files = place.files()
-    assert place.compact("--now", "2026-11-22T03:00:00Z") == DONE
-    assert not place.manifest().is_closed
     assert place.archive() == DONE  # the journal is the same
     day = place.manifest()
     assert (day.is_closed, day.known_until, notes([day])) == (True, MIDNIGHT, [])
@@ -187,10 +184,9 @@ def test_now_is_the_time_of_a_service_whose_clock_was_moved(tmp_path: Path, text
     (tmp_path / "bucket").mkdir()
     (tmp_path / "clock").write_text(text)
     ahead = timedelta(days=3 if text == "259200000" else 0)
-    for read_options in (options.of_archive, options.of_compact):
-        before = datetime.now(UTC)
-        now = read_options(None, ["--folder", str(tmp_path / "bucket")]).now
-        assert before + ahead <= now <= datetime.now(UTC) + ahead
+    before = datetime.now(UTC)
+    now = options.of_archive(None, ["--folder", str(tmp_path / "bucket")]).now
+    assert before + ahead <= now <= datetime.now(UTC) + ahead
 
 
 KEY = "shop:t1/0"
@@ -244,3 +240,21 @@ def test_a_day_lacks_what_it_had_at_an_earlier_run() -> None:
     before = day((10, 14), (18, 30), start=10)
     assert gaps({KEY: ((10, 19),)}, {KEY: 10}, NOTHING, before) == {KEY: ((20, 30),)}
     assert gaps({}, {}, NOTHING, before) == {KEY: ((10, 14), (18, 30))}
+
+
+def test_a_line_belongs_to_its_day_and_no_offset_to_two(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [message(0), message(1, accepted_ms=NOON_MS + DAY_MS)]
+    place.journal("a", lines)
+    place.journal("b", [delivery(n, started_ms=line["accepted_ms"]) for n, line in enumerate(lines)])
+    for days in ((DAY, NEXT), ()):
+        assert place.archive() == DONE
+        if days:
+            for table in ("messages", "deliveries"):
+                assert place.query('day::text, "offset" from % order by all', table) == [(DAY, 0), (NEXT, 1)]
+    assert read_summary(capsys)["unchanged"] == 2
+    place.journal("c", [message(0, accepted_ms=NOON_MS + DAY_MS)])  # its time is another than before
+    assert place.archive() == FAILED
+    why = read_summary(capsys)["failed"][NEXT]
+    assert f"the offsets 0 to 0 of orders:u1/0 are in the archive of {DAY}" in why

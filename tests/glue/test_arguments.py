@@ -25,7 +25,7 @@ pytest.importorskip("pyspark", reason="the archive's jobs need PySpark: make tes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue_jobs.archiving.options import of_archive, of_compact
+from glue_jobs.archiving.options import of_archive
 from glue_jobs.common import arguments
 from glue_jobs.common.arguments import BAD_ARGUMENTS
 from glue_jobs.replaying.options import of_replay
@@ -44,10 +44,9 @@ REPLAY = ["--topic", "orders", "--from", "2026-11-20", "--to", "2026-11-21"]
         ("archive", of_archive, ["--window", "0001-01-01"], "no day such as"),
         ("archive", of_archive, ["--look-back-days", "99999999"], "no whole number from 1 to 36,500"),
         ("archive", of_archive, ["--lateness-minutes", "9999999999"], "no whole number from 0 to 525,600"),
-        ("archive", of_archive, ["--rows-per-file", "9" * 5000], "no whole number from 1 to 2,147,483,647"),
+        ("archive", of_archive, ["--file-mb", "9" * 5000], "no whole number from 1 to 2,147,483,647"),
         ("archive", of_archive, ["--backfill-edits", "1"], "'1' is neither yes nor no"),
         ("archive", of_archive, ["--backfill", "no", "--backfill-edits", "yes"], "it needs --backfill yes"),
-        ("compact", of_compact, ["--from", "2026-11-22", "--to", "2026-11-21"], "--from is after --to"),
         ("report", of_report, ["--topic", "ünïcode"], "'ünïcode' is no name"),
         ("report", of_report, ["--to", "9999-12-31"], "no day such as"),
         ("asof", of_asof, [], "--topic, --at"),

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from glue_jobs.common import job
 from glue_jobs.common.arguments import DONE, FAILED, INCOMPLETE
 from glue_jobs.common.bucket import FolderBucket
-from glue_jobs.common.manifest import Manifest, Part, load_all, save, table
+from glue_jobs.common.manifest import Manifest, Rows, Table, load_all, save, table
 from glue_jobs.reporting import as_of, options, shadow
 
 from .archives import BEGIN, delivery, fill, frame, message
@@ -149,7 +149,7 @@ def test_what_cannot_be_told_is_said(
 def test_a_topic_that_is_not_archived_is_named_before_spark_starts(tmp_path: Path) -> None:
     no_spark: Any = None
     bucket = FolderBucket(tmp_path / "bucket", "headrace")
-    save(bucket, Manifest("2030-01-01", 24, "", {"messages": (Part("orders", 1, "0", ()),)}, ()))
+    save(bucket, Manifest("2030-01-01", 24, "", {"messages": Table((), {"orders": Rows(1, "0")})}, ()))
     argv = ["--folder", str(tmp_path / "bucket"), "--at", "2030-01-01T09:00:00Z", "--topic", "order"]
     with pytest.raises(as_of.NotArchived, match="Nothing of order is archived of 2029-12-02 and later"):
         as_of.run(no_spark, bucket, options.of_asof(None, argv))

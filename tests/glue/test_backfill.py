@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -18,6 +20,7 @@ from chalicelib.domain.topic import CursorKey
 from chalicelib.domain.trace import NOT_ARCHIVED, AttemptOutcome, TraceEntry, TraceRow
 from chalicelib.services import journal
 from chalicelib.store import codec
+from chalicelib.store.control import Control
 from chalicelib.store.dynamo import Dynamo
 from chalicelib.store.layout import Tables
 from chalicelib.store.log import Log, _item
@@ -30,9 +33,10 @@ from glue_jobs.archiving.scan import shard_key
 from glue_jobs.common.arguments import DONE, INCOMPLETE
 from glue_jobs.common.bucket import Entry
 from tests.glue.jobs import read_summary
-from tests.glue.journals import DAY, NOON_MS, Place, message
+from tests.glue.journals import DAY, NEXT, NOON_MS, Place, message
 from tests.support import factories as make
 from tests.support.journaled import DELIVERIES, DRAFTS, FIXTURE, MESSAGES
+from tests.support.rarely import rarely
 
 SHARD = ShardKey("orders", "u1", 0)
 BATCH = 4
@@ -86,18 +90,27 @@ class Queue:
         tables = Tables(self.prefix)
         create_missing(client, tables)
         dynamo = Dynamo(client, tables, lambda n: None, lambda: uuid.uuid4().hex)
-        self.log, self.traces = Log(dynamo), Traces(dynamo)
+        self.log, self.traces, self.control = Log(dynamo), Traces(dynamo), Control(dynamo)
+        self.control.put_topic(make.topic("orders", uid="u1", shards=2), None)
 
-    def put(self, first: int, *, accepted_ms: int = NOON_MS, row: bool = True, line: bool = True) -> None:
+    def put(
+        self,
+        first: int,
+        *,
+        accepted_ms: int = NOON_MS,
+        row: bool = True,
+        line: bool = True,
+        shard: ShardKey = SHARD,
+    ) -> None:
         segment = make.segment(first, BATCH, accepted_ms=accepted_ms)
         if row:
-            self.log.put(SHARD, segment, self.log.pack(segment.drafts))
+            self.log.put(shard, segment, self.log.pack(segment.drafts))
         if line:
-            self.journal(segment)
+            self.journal(segment, shard=shard)
 
-    def journal(self, segment: Segment, name: str = "at") -> None:
-        lines = [line for _, line in journal.lines(Written(SHARD, segment))]
-        self.place.journal(f"{name}-{segment.first:05}", lines)
+    def journal(self, segment: Segment, name: str = "at", shard: ShardKey = SHARD) -> None:
+        lines = [line for _, line in journal.lines(Written(shard, segment))]
+        self.place.journal(f"{name}-{shard.topic}-{shard.shard}-{segment.first:05}", lines)
 
     def edit(self, first: int, drafts: Mapping[int, Draft], *, line: bool = False) -> None:
         """Change some messages of a row, as the service does: each with an edition for the whole row."""
@@ -108,13 +121,13 @@ class Queue:
             (segment,) = self.log.read(SHARD, first, 1)
             self.journal(segment, "edited")
 
-    def settle(self, name: str, *offsets: int, line: bool = True, begun_ms: int = NOON_MS + 60_000) -> None:
-        """A group's attempts at some offsets, settled together."""
+    def settle(self, name: str, *offsets: int, lines: int = 9, begun_ms: int = NOON_MS + 60_000) -> None:
+        """A group's attempts at some offsets, settled together. The journal has so many lines of them."""
         entries = tuple(TraceEntry(offset, 1, "SUCCESS", 5) for offset in offsets)
         row = TraceRow(CursorKey(SHARD, "g1"), name, "c", None, 1, begun_ms, entries, 2**31, "billing")
         self.traces.write([row])
-        if line:
-            self.place.journal(f"tried-{name}", [line for _, line in journal.lines(row)])
+        if journaled := [line for _, line in journal.lines(row)][:lines]:
+            self.place.journal(f"tried-{name}", journaled)
 
     def archive(self, *argv: str, bucket: Any = None) -> int:
         return self.place.archive("--backfill", "yes", "--prefix", self.prefix, *argv, bucket=bucket)
@@ -143,6 +156,65 @@ def test_offsets_that_the_journal_lost_come_from_dynamodb(
     assert queue.archive() == DONE
     assert read_summary(capsys)["backfilled"] == 4 * BATCH
     assert queue.offsets() == list(range(6 * BATCH))
+
+
+def test_shards_and_days_of_which_the_journal_has_nothing_come_from_dynamodb(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone, again = make.topic("gone", uid="u0", shards=1), make.topic("gone", uid="u9", shards=1)
+    for topic in (gone, again):
+        assert queue.control.put_topic(topic, None)
+        assert queue.control.retire_topic(replace(topic, version=1))
+    queue.control.delete_topic(gone, 2**31)
+    queue.put(0)
+    queue.put(0, line=False, shard=ShardKey("orders", "u1", 1))
+    for topic in (gone, again):  # deleted; and about to be
+        queue.put(0, line=False, shard=topic.shard_key(0))
+    queue.put(BATCH, line=False, accepted_ms=NOON_MS + DAY_MS)  # the journal's folder of that day is gone
+    assert queue.archive() == DONE
+    summary = read_summary(capsys)
+    assert (summary["backfilled"], summary["problems"]) == (4 * BATCH, [])
+    orders = [("orders", "u1", shard, day) for shard, day in ((0, DAY), (0, NEXT), (1, DAY))]
+    lives = [("gone", uid, 0, DAY) for uid in ("u0", "u9")]
+    assert (
+        queue.place.query("distinct topic, topic_uid, shard, day::text from % order by all") == lives + orders
+    )
+    queue.place.start = lambda is_small=False: pytest.fail("there is nothing to do")  # type: ignore[method-assign]
+    assert queue.archive() == DONE
+
+
+def harm(path: Path, chance: random.Random) -> str:
+    """Do to an object of the journal what accidents do: nothing, or delete, double, cut or misplace it."""
+    accident = chance.choice(["keep", "delete", "double", "cut", "misplace", "empty"])
+    if accident in ("delete", "misplace"):
+        day = chance.choice(["2026-11-20", DAY, NEXT])
+        elsewhere = path.parents[2] / f"day={day}/hour={chance.randrange(24):02}" / path.name
+        elsewhere.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(elsewhere)
+        path = elsewhere
+    if accident == "delete":
+        path.unlink()
+    if accident == "double":
+        shutil.copy(path, path.with_name(f"again-{path.name}"))
+    if accident in ("cut", "empty"):
+        path.write_bytes(path.read_bytes()[: 60 if accident == "cut" else 0])
+    return accident
+
+
+@pytest.mark.parametrize("seed", [1, *rarely(*range(2, 9))])
+def test_a_journal_that_was_damaged_in_every_way_is_archived_whole(queue: Queue, seed: int) -> None:
+    chance = random.Random(seed)
+    for shard in (SHARD, ShardKey("orders", "u1", 1)):
+        for n in range(12):
+            queue.put(n * BATCH, accepted_ms=NOON_MS + DAY_MS * (n // 6), shard=shard)
+    accidents = {harm(path, chance) for path in sorted(queue.journal_objects())}
+    assert len(accidents) == 6
+    for night in range(3):
+        is_done = queue.archive("--look-back-days", "3") in (DONE, INCOMPLETE)  # damaged objects are named
+        assert is_done, night
+        rows = queue.place.query('shard, "offset", day::text from % order by all', files=queue.place.shown())
+        days = (DAY, NEXT)
+        assert rows == [(shard, n, days[n // 24]) for shard in (0, 1) for n in range(12 * BATCH)]
 
 
 CANCELLED, EDITED = make.draft(cancelled=True), make.draft("edited")
@@ -209,13 +281,13 @@ def test_attempts_that_the_journal_lost_come_from_dynamodb(
     for n in range(4):
         queue.put(n * BATCH)
     queue.settle("a", 4, 5)
-    queue.settle("b", 0, 1, 2, 3, line=False)  # before what the journal has
-    queue.settle("b", 6, 7, 9, line=False)  # the same name begins elsewhere, too
+    queue.settle("b", 0, 1, 2, 3, lines=0)  # before what the journal has
+    queue.settle("d", 6, 7, 9, lines=1)  # an object that was cut within a row
     queue.settle("c", 10, 11)
-    queue.settle("yesterday", 12, line=False, begun_ms=NOON_MS - 86_400_000)
+    queue.settle("yesterday", 12, lines=0, begun_ms=NOON_MS - 86_400_000)
     assert queue.archive() == DONE
     summary = read_summary(capsys)
-    assert (summary["backfilled_traces"], summary["deliveries"], summary["without_id"]) == (2, 11, 0)
+    assert (summary["backfilled_traces"], summary["deliveries"], summary["without_id"]) == (6, 11, 0)
     rows = queue.place.query('"offset" from % order by 1', "deliveries")
     assert [offset for (offset,) in rows] == [*range(8), 9, 10, 11]
     assert queue.archive("--window", DAY) == DONE
@@ -235,7 +307,7 @@ class Meanwhile:
         return getattr(self._place.bucket, name)
 
     def entries(self, folder: str) -> list[Entry]:
-        if not self._has_happened and [*self._place.folder.glob("journal/deliveries/**/part-*.gz")]:
+        if not self._has_happened and [*self._place.folder.glob("journal/deliveries/**/again-*.gz")]:
             self._has_happened = True
             self._happens()
         return self._place.bucket.entries(folder)
@@ -250,7 +322,7 @@ def test_what_is_changed_while_attempts_come_back_is_archived_the_next_night(
 
     queue.put(0)
     queue.settle("a", 0)
-    queue.settle("b", 2, line=False)
+    queue.settle("b", 2, lines=0)
     assert queue.archive(bucket=Meanwhile(queue.place, cancel)) == DONE
     assert read_summary(capsys)["backfilled_traces"] == 1
     assert queue.archive() == DONE

@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from glue_jobs.common import damage as archive_damage
 from glue_jobs.common import job, manifest, session
 from glue_jobs.common.arguments import DONE, FAILED
-from glue_jobs.common.bucket import Entry, FolderBucket
+from glue_jobs.common.bucket import FolderBucket
+from glue_jobs.common.manifest import File, Rows, Table
 from glue_jobs.reporting import as_of, options, run, shadow
 
 from .archives import delivery, fill
@@ -47,8 +48,8 @@ def filled_place(folder_place: Place, archive: Path) -> Place:
     return folder_place
 
 
-def file_of(place: Place, table: str, topic: str = "orders") -> Path:
-    [path] = place.folder.glob(f"archive/{table}/*/topic={topic}/*.parquet")
+def file_of(place: Place, table: str) -> Path:
+    [path] = place.folder.glob(f"archive/{table}/*/*.parquet")
     return path
 
 
@@ -67,8 +68,8 @@ def with_text(rows: pa.Table) -> pa.Table:
 
 
 def with_another(rows: pa.Table) -> pa.Table:
-    """As many rows as before."""
-    return pa.concat_tables([rows.slice(1), rows.slice(1, 1)])
+    """As many rows of each topic as before."""
+    return pa.concat_tables([rows.slice(1, 1), rows.slice(1)])
 
 
 def garbled(path: Path) -> None:
@@ -92,29 +93,27 @@ SAME_SIZE: list[tuple[Callable[[Path], Any], str]] = [
     (lambda path: path.write_bytes(path.read_bytes()[:-10]), CANT),
     (garbled, CANT),
     (rewritten(with_text), CANT),
-    (rewritten(lambda rows: rows.slice(1)), "there are 4 rows, and were 5"),
+    (rewritten(lambda rows: rows.slice(1)), "there are 4 rows of orders, and were 5"),
     (rewritten(with_another), "its rows are not those that were archived"),
 ]
 """After which the manifest names the size that the file has, as if nobody had changed it."""
 
 
-def know(place: Place, table: str, *paths: Path, topic: str = "orders") -> None:
+def know(place: Place, table: str, *paths: Path) -> None:
     """Let the manifest name these files, with their sizes."""
     day = place.manifest(FIRST)
-    part = day.part(table, topic)
-    assert part
-    files = tuple(Entry(str(path.relative_to(place.folder)), path.stat().st_size) for path in paths)
-    manifest.save(place.bucket, day.with_part(table, replace(part, files=files)))
+    names = [(str(path.relative_to(place.folder)), path.stat().st_size) for path in paths]
+    files = tuple(File(name, size, "orders", "shade") for name, size in names)
+    tables = {**day.tables, table: replace(day.table(table), files=files)}
+    manifest.save(place.bucket, replace(day, tables=tables))
 
 
-def damage(
-    place: Place, table: str, change: Callable[[Path], Any], *, is_known: bool, topic: str = "orders"
-) -> str:
+def damage(place: Place, table: str, change: Callable[[Path], Any], *, is_known: bool) -> str:
     """Damage a file of the first day; its name. `is_known`: the manifest names its new size."""
-    path = file_of(place, table, topic)
+    path = file_of(place, table)
     change(path)
     if is_known:
-        know(place, table, path, topic=topic)
+        know(place, table, path)
     return str(path.relative_to(place.folder))
 
 
@@ -178,7 +177,7 @@ def test_no_job_counts_the_rest(
 def test_a_file_that_spark_does_not_name_is_found(
     filled_place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = damage(filled_place, "deliveries", zeroed, is_known=True, topic="shade")
+    name = damage(filled_place, "deliveries", zeroed, is_known=True)
     assert refusal(filled_place, of_report, capsys).startswith(f"{name} is damaged: {CANT}.")
 
 
@@ -194,7 +193,7 @@ def test_of_several_files_of_a_topic_none_is_accused(
     folder = path.parent.relative_to(filled_place.folder)
     why = refusal(filled_place, of_asof, capsys, "delete all of them")
     assert why.startswith(
-        f"One of the 2 files in {folder} is damaged, which one is not known: there are 4 rows, and were 5."
+        f"One of the 2 files in {folder} is damaged, which one is not known: there are 4 rows of orders, and were 5."
     )
 
 
@@ -215,11 +214,12 @@ class Counting:
 
 def archived_day(bucket: FolderBucket, topics: int = 1) -> manifest.Manifest:
     """A day with a file of messages for each topic."""
-    names = [f"archive/messages/day={FIRST}/topic=t{n}/a-1-of-1.zstd.parquet" for n in range(topics)]
+    names = [f"archive/messages/day={FIRST}/part-{n:02}.parquet" for n in range(topics)]
     for name in names:
         bucket.write(name, "rows")
-    parts = tuple(manifest.Part(f"t{n}", 1, "0", (Entry(name, 4),)) for n, name in enumerate(names))
-    day = manifest.Manifest(FIRST, 24, "", {"messages": parts}, ())
+    files = tuple(File(name, 4, f"t{n}", f"t{n}") for n, name in enumerate(names))
+    table = Table(files, {f"t{n}": Rows(1, "0") for n in range(topics)})
+    day = manifest.Manifest(FIRST, 24, "", {"messages": table}, ())
     manifest.save(bucket, day)
     return day
 
@@ -231,20 +231,21 @@ def test_a_day_is_listed_once_however_many_topics_it_has(tmp_path: Path, topics:
     assert bucket.listings == 1
 
 
-def compacted(bucket: FolderBucket, day: manifest.Manifest) -> str:
-    """The day's file gets another name, as by compaction without grace; the old one."""
-    [part] = day.tables["messages"]
-    [file] = part.files
-    new = replace(file, name=file.name.replace("/a-", "/b-"))
-    bucket.move(file.name, new.name)
-    manifest.save(bucket, day.with_part("messages", replace(part, files=(new,))))
+def archived_again(bucket: FolderBucket, day: manifest.Manifest) -> str:
+    """The day's file gets another name, as by a run without grace; the old one."""
+    table = day.table("messages")
+    [file] = table.files
+    new = replace(file, name=file.name.replace("/part-", "/new-"))
+    bucket.write(new.name, "rows")
+    bucket.delete(file.name)
+    manifest.save(bucket, replace(day, tables={"messages": replace(table, files=(new,))}))
     return file.name
 
 
 def test_a_file_that_was_replaced_meanwhile_is_not_damaged(tmp_path: Path) -> None:
     bucket = FolderBucket(tmp_path, "headrace")
     day = archived_day(bucket)
-    old = compacted(bucket, day)
+    old = archived_again(bucket, day)
     with pytest.raises(archive_damage.Changed, match="changed meanwhile: run the job again"):
         archive_damage.refuse_damaged(bucket, [day])
     with pytest.raises(archive_damage.Changed), archive_damage.name_damage(bucket):
@@ -254,8 +255,7 @@ def test_a_file_that_was_replaced_meanwhile_is_not_damaged(tmp_path: Path) -> No
 def test_archiving_the_day_again_makes_its_files_again(folder_place: Place) -> None:
     folder_place.journal("a", [message(n) for n in range(3)])
     assert folder_place.archive() == DONE
-    path = file_of(folder_place, "messages")
-    sound = path.read_bytes()
-    path.unlink()
+    file_of(folder_place, "messages").unlink()
     assert folder_place.archive("--window", DAY) == DONE
-    assert path.read_bytes() == sound
+    assert folder_place.places() == [("orders", 0, n) for n in range(3)]
+    assert set(folder_place.files()) == folder_place.named()

@@ -22,7 +22,6 @@ import app
 from chalicelib import adapters, wiring
 from glue_jobs.common import manifest, session
 from glue_jobs.common.arguments import FAILED
-from glue_jobs.common.bucket import Entry
 from glue_jobs.common.failures import sentence
 from glue_jobs.common.schemas import MESSAGES
 from glue_jobs.common.service import Service, Unreachable
@@ -311,12 +310,12 @@ def test_of_an_archive_with_a_damaged_file_nothing_is_sent(
     topic = api.topic()
     fill(folder_place, messages=[message(n, minutes=60 * 20 * n, tag="t") for n in range(2)])
     day = folder_place.manifest("2030-01-01")
-    [part] = day.tables[MESSAGES]
-    path = folder_place.folder / part.files[0].name
+    [file] = day.table(MESSAGES).files
+    path = folder_place.folder / file.name
     change(path)
     if is_known:  # the manifest names the size that the file has
-        files = (Entry(part.files[0].name, path.stat().st_size),)
-        manifest.save(folder_place.bucket, day.with_part(MESSAGES, replace(part, files=files)))
+        table = replace(day.table(MESSAGES), files=(replace(file, size=path.stat().st_size),))
+        manifest.save(folder_place.bucket, replace(day, tables={MESSAGES: table}))
     monkeypatch.setenv("HEADRACE_TOKEN", service.token)
     monkeypatch.setattr(session, "start", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
@@ -325,12 +324,12 @@ def test_of_an_archive_with_a_damaged_file_nothing_is_sent(
     out, err = capsys.readouterr()
     summary = json.loads(out.splitlines()[-1])
     assert summary.items() >= {"state": "FAILED", "sent": 0}.items()
-    assert summary["error"].startswith(f"{part.files[0].name} is damaged: ")
+    assert summary["error"].startswith(f"{file.name} is damaged: ")
     assert why in summary["error"]
     assert "Traceback" not in err
     view = api.get(f"/v1/replays/{summary['replay']}").expect(200)
     assert view.items() >= {"state": "FAILED", "sent": 0}.items()
-    assert view["error"].startswith(f"{part.files[0].name} is damaged: ")
+    assert view["error"].startswith(f"{file.name} is damaged: ")
     assert topic.accepted == 0
 
 

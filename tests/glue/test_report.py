@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from glue_jobs.common.arguments import DONE
 from glue_jobs.common.bucket import FolderBucket
-from glue_jobs.common.manifest import Manifest, Part, name_of, save
+from glue_jobs.common.manifest import Manifest, Rows, Table, name_of, save
 from glue_jobs.reporting import hours, options
 from glue_jobs.reporting import run as report
 from glue_jobs.reporting.run import Span, gaps, known_until, notes, quiet_days, span_of
@@ -95,7 +95,7 @@ def test_days_and_topics_of_which_nothing_is_archived_are_told(
 ) -> None:
     no_spark: Any = None
     bucket = FolderBucket(tmp_path / "bucket", "headrace")
-    tables: dict[str, tuple[Part, ...]] = {"messages": (Part("orders", 1, "0", ()),)}
+    tables = {"messages": Table((), {"orders": Rows(1, "0")})}
     for each in (DAY, NEXT):
         save(bucket, Manifest(str(each), 24, "", tables, ()))
     with pytest.raises(report.NothingArchived, match=f"^Nothing{of}.*: run make archive"):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from glue_jobs.archiving import transforms
 from glue_jobs.common.checksums import checksums
@@ -60,7 +62,7 @@ def test_a_body_is_the_bytes_that_stand_in_a_line(spark: SparkSession) -> None:
         {"body": None},
     )
     lines = [journals.message(n, **body) for n, body in enumerate(bodies)]
-    rows = transforms.messages(journal(spark, MESSAGES, *lines), {})
+    rows = transforms.messages(journal(spark, MESSAGES, *lines), 1)
     assert values_of(rows, "offset", "body") == [(0, "ä".encode()), (1, b"\x00\xff"), (2, b""), (3, None)]
 
 
@@ -71,7 +73,7 @@ def test_an_attempt_becomes_a_row_with_the_id_of_its_message(spark: SparkSession
         MESSAGES,
         [archived_row(7, "its", shard=3), archived_row(7, "other"), archived_row(8, "next", shard=3)],
     )
-    attempts = transforms.deliveries(journal(spark, DELIVERIES, line), ids, {})
+    attempts = transforms.deliveries(journal(spark, DELIVERIES, line), ids, 1)
     assert attempts.columns == TABLES[DELIVERIES].names
     in_ms = attempts.withColumn("started_at", F.unix_millis("started_at"))
     assert values_of(in_ms, *attempts.columns) == [
@@ -88,7 +90,7 @@ def test_an_attempt_is_one_row_however_often_the_journal_tells_it(spark: SparkSe
         attempt_line(1),
     ]
     attempts = transforms.deliveries(
-        journal(spark, DELIVERIES, *lines, *lines), frame(spark, MESSAGES, []), {}
+        journal(spark, DELIVERIES, *lines, *lines), frame(spark, MESSAGES, []), 1
     )
     assert values_of(attempts, "group", "offset", "attempt") == [
         ("audit", 0, 1), ("billing", 0, 1), ("billing", 0, 1), ("billing", 0, 2), ("billing", 1, 1),
@@ -99,7 +101,7 @@ def test_a_redrive_is_no_attempt(spark: SparkSession) -> None:
     lines = journal(
         spark, DELIVERIES, attempt_line(0, outcome="DEAD"), attempt_line(0, 9, outcome="REDRIVEN")
     )
-    assert values_of(transforms.deliveries(lines, frame(spark, MESSAGES, []), {}), "outcome") == [("DEAD",)]
+    assert values_of(transforms.deliveries(lines, frame(spark, MESSAGES, []), 1), "outcome") == [("DEAD",)]
 
 
 def test_an_attempt_belongs_to_its_own_life_of_the_topic(spark: SparkSession) -> None:
@@ -107,7 +109,7 @@ def test_an_attempt_belongs_to_its_own_life_of_the_topic(spark: SparkSession) ->
         spark, MESSAGES, [archived_row(0, "first life"), archived_row(0, "second life", topic_uid="u2")]
     )
     lines = [attempt_line(0, topic_uid=uid) for uid in ("u1", "u2", "u3")]
-    attempts = transforms.deliveries(journal(spark, DELIVERIES, *lines), ids, {})
+    attempts = transforms.deliveries(journal(spark, DELIVERIES, *lines), ids, 1)
     assert values_of(attempts, "topic_uid", "id") == [
         ("u1", "first life"),
         ("u2", "second life"),
@@ -123,6 +125,20 @@ def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> Non
     (first, rows_a, sum_a), (second, rows_b, sum_b) = values_of(forth, "topic", "rows", "checksum")
     assert (first, rows_a, second, rows_b) == ("a", 3, "b", 3)
     assert sum_a != sum_b
+
+
+def test_a_column_that_is_added_leaves_the_checksums_of_rows_that_lack_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = frame(spark, MESSAGES, [archived_row(0, "m")])
+    sums = [values_of(checksums(rows, MESSAGES, "topic"), "checksum")]
+    columns = TABLES[MESSAGES].fields
+    columns = [*columns[:4], StructField("priority", IntegerType()), *columns[4:]]
+    monkeypatch.setitem(TABLES, MESSAGES, StructType(columns))
+    for value in (None, 3):
+        wider = rows.withColumn("priority", F.lit(value).cast("int"))
+        sums.append(values_of(checksums(wider, MESSAGES, "topic"), "checksum"))
+    assert sums[0] == sums[1] != sums[2]
 
 
 APART: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (

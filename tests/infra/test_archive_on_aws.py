@@ -13,6 +13,8 @@ import pytest
 
 from infra import jobs
 from infra.glue import LAUNCHER, glue, job_names, role_id
+from infra.stages import read as stage
+from infra.template import template
 from tests.infra.templates import resources
 
 
@@ -30,6 +32,14 @@ def test_the_archive_is_made_each_night_in_prod_and_not_in_dev(template_file: Pa
     assert variable in json.dumps(json.loads(template_file.read_text()))
 
 
+def test_the_archives_job_has_the_workers_of_the_stage() -> None:
+    made = template(stage("prod", {"workers": "G.4X", "most_workers": 40, "flex": True}))["Resources"]
+    properties = made["ArchiveJob"]["Properties"]
+    found = [properties[name] for name in ("WorkerType", "NumberOfWorkers", "ExecutionClass")]
+    assert found == ["G.4X", 40, "FLEX"]
+    assert properties["DefaultArguments"]["--enable-auto-scaling"] == "true"
+
+
 def test_the_report_follows_the_archive_also_where_that_failed() -> None:
     made = glue("headrace-prod", "artifacts", "code", archive=True, log_days=30, topic="AlarmTopic")
     predicate = made["ReportJobTrigger"]["Properties"]["Predicate"]
@@ -38,7 +48,7 @@ def test_the_report_follows_the_archive_also_where_that_failed() -> None:
     assert ends == {("ArchiveJob", state) for state in ("SUCCEEDED", "FAILED", "TIMEOUT")}
 
 
-def test_only_the_archives_job_queries_tables_the_log_and_the_traces() -> None:
+def test_only_the_archives_job_queries_tables_and_of_control_the_topics() -> None:
     made = glue("headrace-prod", "artifacts", "code", archive=True, log_days=30, topic="AlarmTopic")
     tables = {}
     for job in job_names():
@@ -46,7 +56,11 @@ def test_only_the_archives_job_queries_tables_the_log_and_the_traces() -> None:
         queries = [each for each in policy["Statement"] if "dynamodb:Query" in each["Action"]]
         resources_of = [place["Fn::Sub"] for each in queries for place in each["Resource"]]
         tables[job] = [place.rpartition("/")[2] for place in resources_of]
-    assert tables.pop("archive") == ["headrace-prod-log", "headrace-prod-traces"]
+        if job == "archive":
+            assert [*queries[-1]["Condition"].values()] == [
+                {"dynamodb:LeadingKeys": ["topics", "retired", "deleted"]}
+            ]
+    assert tables.pop("archive") == ["headrace-prod-log", "headrace-prod-traces", "headrace-prod-control"]
     assert set(map(tuple, tables.values())) == {()}
 
 

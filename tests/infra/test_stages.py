@@ -152,6 +152,8 @@ def test_aws_watches_the_bill_of_a_stack_that_has_an_address() -> None:
         ({"reserve": "never"}, "'always' or 'if_possible'"),
         ({"python": "3.9"}, "one of 3.11"),
         ({"report_lines": 1}, "true or false"),
+        ({"workers": "Standard"}, "one of G.1X, G.2X"),
+        ({"most_workers": 1}, "from 2"),
         ({"cors_origins": "https://a.example"}, "list of exact origins"),
         ({"cors_origins": ["*"]}, "list of exact origins"),
         ({"cors_origins": ["null"]}, "list of exact origins"),

@@ -26,16 +26,22 @@ _PROOF = "archive/proved.json"
 _Ends = list[tuple[int, int]]  # ranges with both their ends, as the archive's job writes them
 
 
-class _Part(msgspec.Struct):
-    topic: str
-    rows: int
+class _Rows(msgspec.Struct, array_like=True):
+    count: int
 
 
-class _Shard(msgspec.Struct):
+class _Table(msgspec.Struct):
+    topics: dict[str, _Rows] = {}
+
+
+class _Shard(msgspec.Struct, array_like=True):
     topic: str
     topic_uid: str
     shard: int
-    missing: _Ends = []
+    begin: int
+    ranges: _Ends
+    voids: int
+    missing: _Ends
 
     @property
     def key(self) -> str:
@@ -47,7 +53,7 @@ class _Manifest(msgspec.Struct):
 
     day: str
     until_hour: int
-    tables: dict[str, list[_Part]]
+    tables: dict[str, _Table]
     shards: list[_Shard] = []
     damaged: list[str] = []
     bodies_missing: list[str] = []
@@ -128,7 +134,7 @@ def _day(day: str, manifest: _Manifest, ends: Mapping[str, _Ends]) -> ArchivedDa
     begin_ms = int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1000
     known_until_ms = min(begin_ms + manifest.until_hour * HOUR_MS, max(begin_ms, manifest.written_ms))
     rows = {
-        table: {part.topic: part.rows for part in manifest.tables.get(table, ())}
+        table: {topic: rows.count for topic, rows in manifest.tables.get(table, _Table()).topics.items()}
         for table in ("messages", "deliveries")
     }
     missing_offsets: defaultdict[str, int] = defaultdict(int)

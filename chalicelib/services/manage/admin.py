@@ -108,7 +108,7 @@ class Admin:
             for group in (*self.control.groups(topic), *self.control.retired_groups(topic)):
                 self._close(topic, group)
                 self.control.delete_group(topic, group)
-            self.control.delete_topic(topic)
+            self.control.delete_topic(topic, topic.expires_s(self.clock.now_ms()))
 
     def _outwait_caches(self) -> None:
         self.clock.sleep((CACHE_MS + _SLACK_MS) / 1000)

@@ -60,10 +60,10 @@ def test_a_group_and_a_consumer_are_read_as_they_were_written(control: Control, 
 
 
 def test_a_change_of_what_is_gone_is_refused(control: Control, topic: Topic) -> None:
-    control.delete_topic(topic)
+    control.delete_topic(topic, 0)
     assert control.put_topic(replace(topic, shards=9), topic) is False
     assert control.topic(topic.name) is None
-    control.delete_topic(topic)
+    control.delete_topic(topic, 0)
 
 
 def test_topics_are_listed_by_name_page_after_page(empty_stage: Stage) -> None:
@@ -153,7 +153,7 @@ def test_what_is_being_deleted_is_marked_until_it_is_gone(
     assert control.topic(topic.name) is None
     assert control.retired_topics(topic.name) == [topic]
     assert control.put_topic(replace(topic, uid=make.uid("t")), None)
-    control.delete_topic(topic)
+    control.delete_topic(topic, 0)
     assert not control.retired_topics(topic.name)
     assert not control.retired_groups(topic)
     assert control.topic(topic.name), "the new one"

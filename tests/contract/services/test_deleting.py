@@ -182,7 +182,7 @@ def test_i1_a_delayed_message_of_a_topic_made_again_survives_a_mover_that_has_th
 ) -> None:
     desk = Desk.at(stage)
     other = warm(desk)
-    desk.deps.adapters.control.delete_topic(desk.topic)  # as a process does that knows of no caches
+    desk.deps.adapters.control.delete_topic(desk.topic, 0)  # as a process does that knows of no caches
     desk.deps.catalog.forget(desk.topic)
     topic, _ = desk.deps.admin.put_topic(desk.topic.name, {"shards": 1})
     new = Desk(stage, desk.deps, topic)

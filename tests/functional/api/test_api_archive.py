@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from chalicelib import wiring
 from chalicelib.store.blobs import FolderBlobs
 from glue_jobs.archiving.completeness import NAME as PROOF
-from glue_jobs.common.manifest import Manifest, Part, Shard, name_of
+from glue_jobs.common.bucket import FolderBucket
+from glue_jobs.common.manifest import Manifest, Rows, Shard, Table, name_of, save
 from tests.support.http import Client, Topic
 
 
@@ -21,14 +23,15 @@ def put(day: str, **fields: Any) -> None:
     """A day's manifest, as the archive's job writes it."""
     parts = {"orders": (20, 25), "orders.eu": (3, 3)}
     tables = {
-        table: tuple(Part(topic, rows[n], "", ()) for topic, rows in parts.items())
+        table: Table((), {topic: Rows(rows[n], "") for topic, rows in parts.items()})
         for n, table in enumerate(("messages", "deliveries"))
     }
     over_ms = int((datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(days=1)).timestamp() * 1000)
     plain = {"until_hour": 24, "written_ms": over_ms, "input": "", "tables": tables, "shards": ()}
     manifest_fields: dict[str, Any] = {**plain, **fields}
-    raw = json.dumps(asdict(Manifest(day, **manifest_fields)), separators=(",", ":")).encode()
-    wiring.deps().adapters.blobs.put(name_of(day), raw)
+    with TemporaryDirectory() as folder:
+        save(FolderBucket(Path(folder), "headrace"), Manifest(day, **manifest_fields))
+        wiring.deps().adapters.blobs.put(name_of(day), Path(folder, name_of(day)).read_bytes())
 
 
 @pytest.fixture(autouse=True)

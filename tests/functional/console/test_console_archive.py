@@ -11,15 +11,15 @@ from tests.support.http import Client
 
 
 def put(day: str, topic: str, **fields: Any) -> None:
-    part = {"topic": topic, "rows": 1234, "checksum": "", "files": []}
+    table = {"files": [], "topics": {topic: [1234, ""]}}
     manifest = {
         "until_hour": 24,
         "written_ms": 2_000_000_000_000,
         "shards": [],
-        "tables": {"messages": [part], "deliveries": [part]},
+        "tables": {"messages": table, "deliveries": table},
         **fields,
     }
-    raw = json.dumps({"day": day, "input": "", "v": 2, **manifest}).encode()
+    raw = json.dumps({"day": day, "input": "", "v": 1, **manifest}).encode()
     wiring.deps().adapters.blobs.put(f"archive/manifests/{day}.json", raw)
 
 
@@ -34,7 +34,7 @@ def test_without_an_archive_the_page_says_how_to_make_one(browser: Browser) -> N
 
 def test_days_and_topics_show_what_is_proved_open_or_missing(api: Client, browser: Browser) -> None:
     name = api.topic().name
-    shard = {"topic": name, "topic_uid": "u", "shard": 0, "begin": 0, "ranges": [], "missing": [[1, 7]]}
+    shard = [name, "u", 0, 0, [], 0, [[1, 7]]]
     put("2020-05-01", name)
     put("2020-05-02", name, shards=[shard], damaged=["journal/x"])
     put("2020-05-03", name, until_hour=9, written_ms=1_588_495_020_000)  # 08:37

@@ -317,9 +317,9 @@ def _schedule(visitor: Recorder) -> None:
 
 def _archived(visitor: Recorder) -> None:
     """A day as the archive's job leaves it."""
-    part = {"topic": "orders", "rows": 1200, "checksum": "", "files": []}
-    manifest = {"day": "2029-12-01", "until_hour": 24, "input": "", "shards": [], "v": 2}
-    tables = {"messages": [part], "deliveries": [{**part, "rows": 1260}]}
+    manifest = {"day": "2029-12-01", "until_hour": 24, "input": "", "shards": [], "v": 1}
+    rows = {"messages": 1200, "deliveries": 1260}
+    tables = {table: {"files": [], "topics": {"orders": [count, ""]}} for table, count in rows.items()}
     raw = json.dumps({**manifest, "tables": tables, "written_ms": 1_890_874_800_000}).encode()
     wiring.deps().adapters.blobs.put("archive/manifests/2029-12-01.json", raw)
 

@@ -101,9 +101,9 @@ def a_deletion_takes_only_the_life_that_was_meant(stage: Stage) -> None:
     assert control.group(topic, group.name)
     control.delete_group(topic, group)
     assert control.group(topic, group.name) is None
-    control.delete_topic(replace(topic, uid=make.uid("earlier")))
+    control.delete_topic(replace(topic, uid=make.uid("earlier")), 0)
     assert control.topic(topic.name)
-    control.delete_topic(topic)
+    control.delete_topic(topic, 0)
     assert control.topic(topic.name) is None
 
 
