@@ -56,7 +56,7 @@ class Price(NamedTuple):
 
 ACCEPTED = Price(0.08, 1, 0.09, 4.53)
 SETTLED = Price(0.03, 3, 0.05, 9.90)
-RETRIED = Price(8.16, 17, 5.55, 15.35)
+RETRIED = Price(6.16, 15, 4.3, 14.1)
 
 
 class Today(NamedTuple):
