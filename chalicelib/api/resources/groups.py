@@ -266,8 +266,7 @@ def get_group_rates(context: Context) -> Response[GroupRatesView]:
 
 @call("GET", GROUP + "/waiting", scopes=READ)
 def get_group_waiting(context: Context) -> Response[WaitingView]:
-    """Who waits for what: of the messages that no consumer has yet, the first 1,000 or so, by ordering key and
-    by tenant."""
+    """Who waits for what, by ordering key and by tenant: of the next 1,000 messages or so that no consumer has."""
     from ...services.inspect.waiting import next_in_line, who_waits
 
     topic, group = context.group()

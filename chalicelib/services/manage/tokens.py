@@ -65,9 +65,9 @@ class Tokens:
         expires_ms = now_ms + expires_in_days * DAY_MS if expires_in_days else None
         token_id = self._random.id(_ID_CHARS)
         secret = self._secret(token_id)
-        for name in ("most_urgent", "tenant") if maker else ():
-            if limits.get(name) is None:
-                limits[name] = getattr(maker, name)
+        for each in ("most_urgent", "tenant") if maker else ():
+            if limits.get(each) is None:
+                limits[each] = getattr(maker, each)
         token = Token(token_id, name, _hash(secret), scopes, topics, now_ms, expires_ms, **limits)
         _check_maker(maker, token)
         self._control.put_token(token, None)

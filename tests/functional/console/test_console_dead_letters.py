@@ -15,11 +15,12 @@ from tests.support.browser import Browser, Screen
 from tests.support.http import Client, Group
 
 _PAST, _FUTURE = "2001-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
-FITTING = {"reason": "REJECTED", "tag": "paid", "key": "key-1"}
+FITTING = {"reason": "REJECTED", "tag": "paid", "key": "key-1", "tenant": "acme"}
 FITTING |= {"since": _PAST, "until": _FUTURE, "error": "mailbox"}
 UNFIT = {
     "reason": "EXPIRED",
     "tag": "other",
+    "tenant": "other",
     "key": "other",
     "since": _FUTURE,
     "until": _PAST,
@@ -33,7 +34,7 @@ def group(api: Client) -> Group:
     """Five dead letters of two kinds."""
     group = api.topic(shards=1).group("mailer")
     for n in range(5):
-        group.topic.produce({"n": n, "total": 1.10}, keys=[f"key-{n}"], tag="paid")
+        group.topic.produce({"n": n, "total": 1.10}, keys=[f"key-{n}"], tag="paid", tenant="acme")
     messages = group.receive(5)
     group.nack(*messages[:3], dead_letter=True, reason="no mailbox")
     group.nack(*messages[3:], dead_letter=True, reason="<b>odd</b>")

@@ -35,13 +35,14 @@ A_FILTER = {
     "status": "NEW",
     "key": "k",
     "tag": "t",
+    "tenant": "a",
     "shard": "0",
     "from": "2001-01-01T00:00:00Z",
     "to": "2999-01-01T00:00:00Z",
 }
 """A filter that more than one message of `long_topic` passes."""
 A_PARAMETER = A_FILTER | {
-    "state": "COMMITTED",
+    "state": "UNDECIDED",
     "reason": "REJECTED",
     "since": "2001-01-01T00:00:00Z",
     "until": "2999-01-01T00:00:00Z",
@@ -94,7 +95,7 @@ def long_topic(api: Client) -> Topic:
     api.topic()
     api.post("/v1/tokens", {"name": "another", "scopes": ["admin"]}).expect(201)
     topic = api.topic(shards=1)
-    topic.batch([{"body": n, "tag": "t", "keys": ["k"]} for n in range(5)])
+    topic.batch([{"body": n, "tag": "t", "tenant": "a", "keys": ["k"]} for n in range(5)])
     for name in ("a", "b", "c"):
         group = topic.group(name)
         for consumer in ("a", "b", "c"):
