@@ -146,6 +146,7 @@ _TABLES: dict[str, dict[str, str]] = {
         "rounds": f"{_READ} PutItem DeleteItem",
         "control#events": "GetItem",
         "transactions/index/by-state": "Query",  # those that a person has to decide
+        "rates#group": "GetItem",
         "rates#spent": "UpdateItem",
         "control#topics": "GetItem",
         "control#topic": _READ,  # the group of a retry lane that it wakes

@@ -119,8 +119,8 @@ def _about(topic: Topic, group: Group, record: Record, include_body: bool = Fals
     draft = message.draft
     of = {"topic": topic.name, "group": group.name, "message_id": message.id, "keys": draft.keys}
     how = {name: getattr(record, name) for name in ("reason", "attempts", "last_error", "answer")}
-    whose = {"tag": draft.tag, "tenant": draft.tenant, "outcome": record.status}
-    told = {**of, **whose, **how, "ended_at": rfc3339(record.at_ms)}
+    of |= {"tenant": draft.tenant} if draft.tenant is not None else {}
+    told = {**of, "tag": draft.tag, "outcome": record.status, **how, "ended_at": rfc3339(record.at_ms)}
     headers = {ABOUT_HEADER: f"{topic.name}/{group.name}"}
     body = msgspec.json.encode(told)
     about = Draft(body, ordering_key=draft.ordering_key, tenant=draft.tenant, headers=headers)

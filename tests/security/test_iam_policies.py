@@ -142,7 +142,7 @@ def test_of_rates_each_role_changes_only_the_accounts_that_it_uses() -> None:
     guard, receives = Guard(), {names.RECEIVE, names.RECEIVE_URL}
     assert holders("group#g#10") == receives | {"deliver"}
     assert holders("token#t") == receives
-    assert holders("handshakes#host") == {"check", "assign"}
+    assert holders("handshakes#host") == {"check", "assign", "deliver"}  # before callbacks
     assert holders("uid-of-a-topic") == set()
     assert holders("group#g#10", "PutItem") == holders("group#g#10", "DeleteItem") == set()
 

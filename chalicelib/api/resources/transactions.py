@@ -118,8 +118,10 @@ def _find(context: Context) -> Transaction:
 
 @call("GET", f"{TOPIC}/transactions", scopes=SEND, query=("state", *PAGED))
 def list_transactions(context: Context) -> Response[lists.Page[TransactionView]]:
-    """List transactions in a state: PREPARED (the default) by their next checks, UNDECIDED and ROLLED_BACK by time of
-    preparation. Committed ones are messages of the topic."""
+    """List transactions in a state: PREPARED (the default), UNDECIDED or ROLLED_BACK.
+
+    PREPARED ones come by their next checks, the others by time of preparation. Committed ones are messages of the
+    topic."""
     from ...services.inspect.waiting import of_state, reader
 
     topic = context.topic()
