@@ -29,8 +29,8 @@ from .times import DAY_MS
 
 _ID_CHARS = 128
 _FORMER_INSTANCES = 8
+# Who claims what is sent to `callback_url`s, where no push consumer owns a shard: its uid and name.
 CALLBACKS = "callbacks"
-"""Who claims what is sent to `callback_url`s, where no push consumer owns a shard: its uid and name."""
 # The beginning of a caller's id without a token.
 IAM = "iam:"
 EARLIEST = "earliest"

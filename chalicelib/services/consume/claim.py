@@ -29,8 +29,7 @@ from .settle import Acks
 from .tenants import RecentTenants
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that settle or skip messages and deliver none
-Registered = Callable[[Topic, Group, str], bool]
-"""Is the consumer with this uid registered at this moment?"""
+Registered = Callable[[Topic, Group, str], bool]  # is the consumer with this uid registered at this moment?
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
