@@ -62,11 +62,7 @@ class Policy(Protocol):
         ...
 
     def select(
-        self,
-        cursor: Cursor,
-        returned: Sequence[Candidate],
-        unclaimed: Sequence[Candidate],
-        most: int,
+        self, cursor: Cursor, returned: Sequence[Candidate], unclaimed: Sequence[Candidate], most: int
     ) -> Selection:
         """Choose at most `most` offsets to grant from a cursor whose ended leases were taken out.
 
