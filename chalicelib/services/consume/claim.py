@@ -23,7 +23,8 @@ from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
 from ..core.rate_limiter import RateLimits
-from .claim_plan import ClaimPlan, ClaimPlanner
+from .claim_choice import ClaimPlan
+from .claim_plan import ClaimPlanner
 from .claimant import Claim, Claimant, ClaimedMessage
 from .settle import Acks
 from .tenants import RecentTenants
