@@ -99,31 +99,26 @@ class Adapters:
     clock: Clock
     random: Random
     create_tables: Callable[[], None]
-    unreadable: Callable[[], str | None]
-    """Names a table that cannot be read; None where all can."""
+    unreadable: Callable[[], str | None]  # names a table that cannot be read; None where all can
     sender: Callable[[], Sender]
     invoker: Invoker
     jobs: Jobs
     threads: Callable[[], Executor]
+    # Sends a subject and a text to the topic of the stage's alarms, if there is one. Raises Unavailable.
     mail: Callable[[str, str], None]
-    """Sends a subject and a text to the topic of the stage's alarms, if there is one. Raises Unavailable."""
+    # Counts what the requests of this thread inside a block cost.
     units: Callable[[], AbstractContextManager[Units]]
-    """Counts what the requests of this thread inside a block cost."""
-    stage: str = ""
-    """The name under which metrics are told; empty: they are not."""
+    stage: str = ""  # the name under which metrics are told; empty: they are not
     archive: bool = False
-    iam: bool = False
-    """May a caller be known by its signature, which API Gateway has verified?"""
-    cors_origins: frozenset[str] = frozenset()
-    """The origins of pages whose scripts may call the API."""
-    cipher: Cipher | None = None
-    """Encrypts secrets; None where nothing is kept."""
+    iam: bool = False  # may a caller be known by its signature, which API Gateway has verified?
+    cors_origins: frozenset[str] = frozenset()  # the origins of pages whose scripts may call the API
+    cipher: Cipher | None = None  # encrypts secrets; None where nothing is kept
+    # Logs and counts an unreadable row that a list or a job skips.
     on_skip: Callable[[Unreadable], object] = lambda error: None
-    """Logs and counts an unreadable row that a list or a job skips."""
+    # Is this process about to end? Then no caller is kept waiting for messages.
     is_ending: Callable[[], bool] = lambda: False
-    """Is this process about to end? Then no caller is kept waiting for messages."""
+    # Has the caller of this thread gone? Only a local service can see that.
     is_caller_gone: Callable[[], bool] = lambda: False
-    """Has the caller of this thread gone? Only a local service can see that."""
 
 
 def from_environment() -> Adapters:

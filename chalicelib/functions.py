@@ -21,6 +21,7 @@ _ASKING_MS = 15_000  # likewise, where a subscriber is asked, who may take ten s
 _RUNS = 20
 _TOLD = 20  # topics of a run on which its visit failed; the others are only counted
 Event = Mapping[str, Any]
+# Which counts of reports are metrics.
 _METRICS = {
     "moved": "Moved",
     "late_ms": "DelayLateness",
@@ -32,10 +33,9 @@ _METRICS = {
     "troubles": "Troubles",
     "round_age_ms": "RoundAge",
 }
-"""Which counts of reports are metrics."""
 
+# What reports count although nothing was to do, or all went well.
 _ROUTINE = {"DONE", "topics", "groups", "shards", "looks", "round_age_ms", "watched", "read"}
-"""What reports count although nothing was to do, or all went well."""
 
 
 def route(event: Event, deps: Deps) -> dict[str, Any]:

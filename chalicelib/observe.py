@@ -12,6 +12,7 @@ from typing import Any
 from .domain.errors import Unavailable, Unreadable
 
 NAMESPACE = "Headrace"
+# Every metric there is.
 UNITS = {
     "Accepted": "Count",  # messages stored, by any way in
     "Delivered": "Count",  # deliveries that ended in SUCCESS
@@ -37,7 +38,6 @@ UNITS = {
     "Unfinished": "Count",  # runs that time ended
     "Unavailable": "Count",  # requests answered with 503
 }
-"""Every metric there is."""
 
 
 @cache

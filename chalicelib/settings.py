@@ -13,74 +13,74 @@ from typing import Any
 class Settings:
     """The settings of a deployed stage, or of a local run."""
 
+    # HEADRACE_PREFIX (headrace): table names begin with it; several stages may share an account.
     prefix: str = "headrace"
-    """HEADRACE_PREFIX (headrace): table names begin with it; several stages may share an account."""
 
+    # AWS_REGION or AWS_DEFAULT_REGION (us-east-1).
     region: str = "us-east-1"
-    """AWS_REGION or AWS_DEFAULT_REGION (us-east-1)."""
 
+    # HEADRACE_BUCKET: where large bodies are kept. Without it, HEADRACE_DATA/bucket.
     bucket: str | None = None
-    """HEADRACE_BUCKET: where large bodies are kept. Without it, HEADRACE_DATA/bucket."""
 
+    # HEADRACE_DATA (.data): the local run's folder.
     data: Path = Path(".data")
-    """HEADRACE_DATA (.data): the local run's folder."""
 
+    # HEADRACE_ORIGIN (headrace.local): our host name, as subscribers are asked to agree to it; it is never called.
     origin: str = "headrace.local"
-    """HEADRACE_ORIGIN (headrace.local): our host name, as subscribers are asked to agree to it; it is never called."""
 
+    # HEADRACE_PORTS (443): the ports that subscriber URLs may name, with commas.
     ports: tuple[int, ...] = (443,)
-    """HEADRACE_PORTS (443): the ports that subscriber URLs may name, with commas."""
 
+    # HEADRACE_ALLOW_LOOPBACK (0; 1 under `make run`): subscriber URLs may be http on this machine, unasked.
     allow_loopback: bool = False
-    """HEADRACE_ALLOW_LOOPBACK (0; 1 under `make run`): subscriber URLs may be http on this machine, unasked."""
 
+    # HEADRACE_PORT (8700 under `make run`): where a local run serves; no subscriber on this machine may have it.
     port: int | None = None
-    """HEADRACE_PORT (8700 under `make run`): where a local run serves; no subscriber on this machine may have it."""
 
+    # HEADRACE_ACCOUNT: the AWS account whose Lambda functions may be consumers.
     account: str = ""
-    """HEADRACE_ACCOUNT: the AWS account whose Lambda functions may be consumers."""
 
+    # HEADRACE_FUNCTIONS: a Python file whose functions may be consumers, by name; local runs only.
     functions: Path | None = None
-    """HEADRACE_FUNCTIONS: a Python file whose functions may be consumers, by name; local runs only."""
 
+    # HEADRACE_DELIVER: the deployed name of the function `deliver`.
     deliver: str | None = None
-    """HEADRACE_DELIVER: the deployed name of the function `deliver`."""
 
+    # HEADRACE_WAKES: the URL of the queue whose messages start the function `mover`.
     wakes: str | None = None
-    """HEADRACE_WAKES: the URL of the queue whose messages start the function `mover`."""
 
+    # HEADRACE_CHECK: the deployed name of the function `check`.
     check: str | None = None
-    """HEADRACE_CHECK: the deployed name of the function `check`."""
 
+    # HEADRACE_CHECKPOINT: the deployed name of the function `checkpoint`.
     checkpoint: str | None = None
-    """HEADRACE_CHECKPOINT: the deployed name of the function `checkpoint`."""
 
+    # HEADRACE_EXPIRE: the deployed name of the function `expire`.
     expire: str | None = None
-    """HEADRACE_EXPIRE: the deployed name of the function `expire`."""
 
+    # HEADRACE_FRAGMENTS (8): how many fragments of timers there are, and with commas how many there were before.
     fragments: tuple[int, ...] = (8,)
-    """HEADRACE_FRAGMENTS (8): how many fragments of timers there are, and with commas how many there were before."""
 
+    # HEADRACE_ALARM_TOPIC: the ARN of the SNS topic that reports of states which need attention go to.
     alarm_topic: str | None = None
-    """HEADRACE_ALARM_TOPIC: the ARN of the SNS topic that reports of states which need attention go to."""
 
+    # HEADRACE_KMS_KEY: the ARN of the KMS key that secrets are encrypted with; a deployed stage must have one.
     kms_key: str | None = None
-    """HEADRACE_KMS_KEY: the ARN of the KMS key that secrets are encrypted with; a deployed stage must have one."""
 
+    # HEADRACE_IAM (0): 1 where an API of the stage takes calls that are signed with SigV4.
     iam: bool = False
-    """HEADRACE_IAM (0): 1 where an API of the stage takes calls that are signed with SigV4."""
 
+    # HEADRACE_CORS_ORIGINS: the exact origins, with commas, of pages whose scripts may call the API.
     cors_origins: frozenset[str] = frozenset()
-    """HEADRACE_CORS_ORIGINS: the exact origins, with commas, of pages whose scripts may call the API."""
 
+    # AWS_LAMBDA_FUNCTION_NAME, which Lambda sets: metrics are told.
     deployed: bool = False
-    """AWS_LAMBDA_FUNCTION_NAME, which Lambda sets: metrics are told."""
 
+    # HEADRACE_JOBS (0): 1 where the archive's jobs are deployed to Glue, named `<prefix>-<job>`.
     jobs: bool = False
-    """HEADRACE_JOBS (0): 1 where the archive's jobs are deployed to Glue, named `<prefix>-<job>`."""
 
+    # HEADRACE_ARCHIVE (0): 1 keeps messages in the log until the archive has proved that it has them.
     archive: bool = False
-    """HEADRACE_ARCHIVE (0): 1 keeps messages in the log until the archive has proved that it has them."""
 
     @property
     def folder(self) -> Path:
@@ -88,6 +88,7 @@ class Settings:
         return self.data / "bucket"
 
 
+# What is made of a variable's text, by the type of its setting; the others are text.
 _KINDS: Mapping[str, Callable[[str], Any]] = {
     "bool": lambda text: text == "1",
     "int | None": int,
@@ -96,7 +97,6 @@ _KINDS: Mapping[str, Callable[[str], Any]] = {
     "Path": Path,
     "Path | None": Path,
 }
-"""What is made of a variable's text, by the type of its setting; the others are text."""
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:

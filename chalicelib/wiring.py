@@ -192,10 +192,10 @@ class Deps:
     checker: Checker = _service("services.produce.check_back.Checker")
     recent_tenants: RecentTenants = _service("services.consume.tenants.RecentTenants")
     claimer: Claimer = _service("services.consume.claim.Claimer", is_registered="catalog.is_registered")
+    # Retry lanes that need no look for a moment: nothing was there, and nothing was put there by this process.
     empty_lanes: TtlCache[CursorKey, Because] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _EMPTY_LANE_MS
     )
-    """Retry lanes that need no look for a moment: nothing was there, and nothing was put there by this process."""
     on_filled: Callable[[CursorKey], None] = _made(lambda deps: deps.empty_lanes.drop)
     settle_context: SettleContext = _service(
         "services.consume.lease_settlement.SettleContext", on_freed="waker.wake_beside_puller"
@@ -231,10 +231,10 @@ class Deps:
     tokens: Tokens = _service("services.manage.tokens.Tokens", checked=lambda deps: bool(deps.adapters.stage))
     refusals: Refusals = _service("services.manage.tokens.Refusals")
     made: Made = _service("services.manage.tokens.Made")
+    # Which tokens' refusals at the door are in the audit trail, by code: once an hour for each.
     denials: TtlCache[tuple[str, str], bool] = _service(
         "services.core.expiring_cache.TtlCache", max_age_ms=lambda deps: _DENIALS_MS
     )
-    """Which tokens' refusals at the door are in the audit trail, by code: once an hour for each."""
     sign_in_links: SignInLinks = _service("services.manage.tokens.SignInLinks")
     amender: Amender = _service("services.manage.amend.Amender")
     named_jobs: Jobs = _service("services.manage.jobs.Jobs")

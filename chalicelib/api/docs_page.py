@@ -42,10 +42,7 @@ def root(context: Context) -> Response[dict[str, str]]:
 
 
 # What belongs to the pages: no part of the interface, so not in its document.
-FILES = [
-    Call("GET", "/", root, ()),
-    Call("GET", f"/docs/{_SCRIPT}", script, ()),
-]
+FILES = [Call("GET", "/", root, ()), Call("GET", f"/docs/{_SCRIPT}", script, ())]
 
 
 def of(document: dict[str, Any]) -> bytes:

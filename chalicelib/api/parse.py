@@ -27,25 +27,12 @@ from ..domain.times import DAY_SECONDS
 from ..domain.topic import EARLIEST, LATEST, Where
 from . import fields, settings
 from .calls import JSON, Context
-from .fields import (
-    TEXT,
-    HeaderName,
-    HeaderValue,
-    Key,
-    MediaType,
-    MessageDelay,
-    Priority,
-    Tag,
-    Tenant,
-    Time,
-    taken,
-)
 from .http import check_priority, invalid, trace_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)  # a float of seconds would lose one of these now and then
 _TIME = r"(?a)\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)\Z"  # compiled when it is needed
-DedupId = Annotated[str, Meta(min_length=1, max_length=lim.MAX_DEDUP_ID_CHARS, pattern=TEXT)]
+DedupId = Annotated[str, Meta(min_length=1, max_length=lim.MAX_DEDUP_ID_CHARS, pattern=fields.TEXT)]
 
 
 class MessageBody(Struct, forbid_unknown_fields=True):
@@ -53,17 +40,17 @@ class MessageBody(Struct, forbid_unknown_fields=True):
 
     body: Any | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET
-    content_type: MediaType | None = None
-    keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
-    tag: Tag | None = None
-    tenant: Tenant | None = None
-    ordering_key: Key | None = None
+    content_type: fields.MediaType | None = None
+    keys: Annotated[list[fields.Key], Meta(max_length=lim.MAX_KEYS)] = []
+    tag: fields.Tag | None = None
+    tenant: fields.Tenant | None = None
+    ordering_key: fields.Key | None = None
     shard: Annotated[int, Meta(ge=0)] | None = None
-    priority: Priority | None = None
-    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
-    delay_seconds: MessageDelay | None = None
-    deliver_at: Time | None = None
-    sent_at: Time | None = None
+    priority: fields.Priority | None = None
+    headers: Annotated[dict[fields.HeaderName, fields.HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
+    delay_seconds: fields.MessageDelay | None = None
+    deliver_at: fields.Time | None = None
+    sent_at: fields.Time | None = None
     expires_in_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_DELAY_SECONDS)] | None = None
     dedup_id: DedupId | None = None
     dedup_until: Literal["window", "done"] = "window"
@@ -150,7 +137,7 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         # Of what was given a time, be it over by now: its delay begins here.
         accepted_ms=now_ms if due_ms > now_ms or message.deliver_at is not None else None,
         **(retry_of(message.retry) if message.retry else {}),
-        **taken(
+        **fields.taken(
             message,
             "tag",
             "tenant",

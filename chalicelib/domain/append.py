@@ -106,5 +106,5 @@ class ProduceResult:
     due_ms: int | None = None
 
 
+# What has become of the drafts of a call, in their order; None: nothing yet.
 Outcomes = list[ProduceResult | HeadraceError | None]
-"""What has become of the drafts of a call, in their order; None: nothing yet."""

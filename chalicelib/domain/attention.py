@@ -81,8 +81,7 @@ RULES: Mapping[Kind, Rule] = {
         "Put the schedule again with another topic, or delete it.",
     ),
     Kind.BUDGET: Rule(
-        "The topic has spent its budget of this month.",
-        "Look at what it is used for, or raise its budget.",
+        "The topic has spent its budget of this month.", "Look at what it is used for, or raise its budget."
     ),
 }
 OF_DESTINATIONS = (Kind.DESTINATION_GONE, Kind.REFUSED)

@@ -34,12 +34,12 @@ from .pull_share import Round
 from .ranges import Ranges
 from .spans import Span, ranges_of
 
+# In the token of a lease that was pulled. The token says so itself, since a consumer may be removed, or be called
+# from now on, or not be known yet, while its lease stands.
 PULLED = "-"
-"""In the token of a lease that was pulled. The token says so itself, since a consumer may be removed, or be called from
-now on, or not be known yet, while its lease stands."""
+# The last character of the token of a run (`.30=`: a lease of 30 seconds): several messages of a unit, which are
+# processed and settled in their order.
 RUN = "="
-"""The last character of the token of a run (`.30=`: a lease of 30 seconds): several messages of a unit, which are
-processed and settled in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +157,9 @@ def start_at(offset: int, epoch: int = 0) -> Cursor:
     return Cursor(floor=offset, next=offset, begin=offset, segment_at=offset, epoch=epoch)
 
 
+# Replaces the cursor of a deleted group: it has no messages, and its epoch is higher than any that a process may
+# still know.
 CLOSED = start_at(MAX_OFFSET, epoch=MAX_OFFSET)
-"""Replaces the cursor of a deleted group: it has no messages, and its epoch is higher than any that a process may still
-know."""
 
 
 def unsettled(cursor: Cursor) -> Iterator[Span]:

@@ -133,9 +133,7 @@ def settle(cursor: Cursor, token: str, results: Sequence[Result]) -> tuple[Curso
     )
     # Neighbouring entries are not joined here: only a claim may do that, as it depends on the epoch.
     next_cursor = replace(
-        cursor,
-        leases=leases,
-        waiting=tuple(sorted(cursor.waiting + returned_spans, key=lambda s: s.start)),
+        cursor, leases=leases, waiting=tuple(sorted(cursor.waiting + returned_spans, key=lambda s: s.start))
     )
     return next_cursor, tuple(outcomes.values())
 

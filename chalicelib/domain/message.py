@@ -106,12 +106,10 @@ class Draft:
     content_type: str = JSON
     keys: tuple[str, ...] = ()
     tag: str | None = None
-    tenant: str | None = None
-    """Whom it is for: one tenant's backlog does not delay another's."""
+    tenant: str | None = None  # whom it is for: one tenant's backlog does not delay another's
     ordering_key: str | None = None
     shard: int | None = None
-    priority: int | None = None
-    """As its producer gave it: 0 is the most urgent; None is the last one."""
+    priority: int | None = None  # as its producer gave it: 0 is the most urgent; None is the last one
     headers: Mapping[str, str] = field(default_factory=dict)
     expires_ms: int | None = None
     max_attempts: int | None = None
@@ -137,8 +135,7 @@ class Draft:
     acts: tuple[Act, ...] = ()
     redact: tuple[str, ...] = ()
     firing: Firing | None = None
-    callback_url: str | None = None
-    """Where it is sent, in a group that allows it."""
+    callback_url: str | None = None  # where it is sent, in a group that allows it
 
     @property
     def has_body(self) -> bool:

@@ -12,8 +12,8 @@ from .times import CLOCKS_DIFFER_MS
 
 _NS = 1_000_000_000
 _MS = 1_000_000
+# For each second, what an idle account holds; with what processes hold in hand, at most a second's worth.
 BURST = 0.5
-"""For each second, what an idle account holds; with what processes hold in hand, at most a second's worth."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Self
 
+from . import limits as lim
 from .errors import Conflict, Refused
-from .limits import (
-    FUNCTION_START_SECONDS,
-    MAX_FUNCTION_SECONDS,
-    MAX_QUICK_SECONDS,
-    MAX_SHARDS,
-    RETENTION_GRACE,
-)
 from .message import Draft, Message
 from .segment import Segment, ShardKey
 from .settings import DEFAULT_RETRY as DEFAULT_RETRY
@@ -29,8 +23,8 @@ from .times import DAY_MS
 
 _ID_CHARS = 128
 _FORMER_INSTANCES = 8
+# Who claims what is sent to `callback_url`s, where no push consumer owns a shard: its uid and name.
 CALLBACKS = "callbacks"
-"""Who claims what is sent to `callback_url`s, where no push consumer owns a shard: its uid and name."""
 # The beginning of a caller's id without a token.
 IAM = "iam:"
 EARLIEST = "earliest"
@@ -95,7 +89,7 @@ class Topic(TopicSettings):
         """The numbers of the shards of each priority, the most urgent first. The last priority has the lowest: a new
         one comes on top, and no shard changes its number."""
         few = max(1, self.shards // 4)  # a look at an empty shard costs half a read unit
-        firsts = range((self.priorities - 1) * MAX_SHARDS, -1, -MAX_SHARDS)
+        firsts = range((self.priorities - 1) * lim.MAX_SHARDS, -1, -lim.MAX_SHARDS)
         return [range(first, first + (few if first else self.shards)) for first in firsts]
 
     def class_of(self, priority: int | None) -> range:
@@ -118,7 +112,7 @@ class Topic(TopicSettings):
         """When DynamoDB may remove a row of the topic's log: not before an older row, also after the retention was
         lowered; and after two days at the earliest, in which the archive gets it and `expire` comes by."""
         ends_ms = max(accepted_ms + max(self.retention_ms, DAY_MS), self.rows_until_ms)
-        return ends_ms // 1000 + RETENTION_GRACE // timedelta(seconds=1)
+        return ends_ms // 1000 + lim.RETENTION_GRACE // timedelta(seconds=1)
 
     @property
     def retention_ms(self) -> int:
@@ -227,7 +221,7 @@ class Consumer:
         own time-out. 0 if a call ends with its connection."""
         if self.kind != ConsumerKind.FUNCTION:
             return 0
-        return (self.timeout_seconds or MAX_FUNCTION_SECONDS) + FUNCTION_START_SECONDS
+        return (self.timeout_seconds or lim.MAX_FUNCTION_SECONDS) + lim.FUNCTION_START_SECONDS
 
     @property
     def is_called(self) -> bool:
@@ -238,7 +232,7 @@ class Consumer:
     def is_slow(self) -> bool:
         """Is it called by `deliver_slow`?"""
         is_active = self.is_called and self.state == ConsumerState.ACTIVE
-        return is_active and (self.timeout_seconds or 0) > MAX_QUICK_SECONDS
+        return is_active and (self.timeout_seconds or 0) > lim.MAX_QUICK_SECONDS
 
     def is_expired(self, now_ms: int) -> bool:
         """Was it silent for so long that it counts as removed?"""

@@ -28,8 +28,8 @@ class TransactionState(StrEnum):
 
 
 DECIDED = (TransactionState.COMMITTED, TransactionState.ROLLED_BACK)
+# The states that an index lists, for a write more. The CHECK timers list PREPARED ones, and the log committed ones.
 LISTED = (TransactionState.UNDECIDED, TransactionState.ROLLED_BACK)
-"""The states that an index lists, for a write more. The CHECK timers list PREPARED ones, and the log committed ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,6 @@ from .policy import Candidate, ClaimVerdict, Policy, Turn
 from .queue import Queue
 from .serial import Serial
 
-POLICIES: Mapping[Mode, Policy] = {
-    Mode.QUEUE: Queue(),
-    Mode.SERIAL: Serial(),
-    Mode.BROADCAST: Broadcast(),
-}
+POLICIES: Mapping[Mode, Policy] = {Mode.QUEUE: Queue(), Mode.SERIAL: Serial(), Mode.BROADCAST: Broadcast()}
 
 __all__ = ["POLICIES", "Candidate", "ClaimVerdict", "Policy", "Serial", "Turn"]

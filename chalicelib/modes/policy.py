@@ -48,15 +48,13 @@ class Candidate:
 class Policy(Protocol):
     """One mode. Stateless; every method is a function of its arguments."""
 
-    per_consumer: bool
-    """Does each registered consumer have a cursor of its own?"""
+    per_consumer: bool  # does each registered consumer have a cursor of its own?
 
-    reads_units: bool
-    """Does a claim need the messages' ordering keys?"""
+    reads_units: bool  # does a claim need the messages' ordering keys?
 
+    # Does a failed message wait in the cursor, and block its ordering unit? If not, a retry timer moves it to the
+    # retry lane.
     holds_back: bool
-    """Does a failed message wait in the cursor, and block its ordering unit? If not, a retry timer moves it to the
-    retry lane."""
 
     @property
     def run(self) -> int:
@@ -64,11 +62,7 @@ class Policy(Protocol):
         ...
 
     def select(
-        self,
-        cursor: Cursor,
-        returned: Sequence[Candidate],
-        unclaimed: Sequence[Candidate],
-        most: int,
+        self, cursor: Cursor, returned: Sequence[Candidate], unclaimed: Sequence[Candidate], most: int
     ) -> Selection:
         """Choose at most `most` offsets to grant from a cursor whose ended leases were taken out.
 

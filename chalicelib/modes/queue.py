@@ -20,11 +20,7 @@ class Queue:
     run = 0
 
     def select(
-        self,
-        cursor: Cursor,
-        returned: Sequence[Candidate],
-        unclaimed: Sequence[Candidate],
-        most: int,
+        self, cursor: Cursor, returned: Sequence[Candidate], unclaimed: Sequence[Candidate], most: int
     ) -> Selection:
         """Returned messages first, then those never claimed, in order; last those of heavy tenants. What is skipped of
         these waits under one unit."""

@@ -30,11 +30,7 @@ class Serial:
     holds_back = True
 
     def select(
-        self,
-        cursor: Cursor,
-        returned: Sequence[Candidate],
-        unclaimed: Sequence[Candidate],
-        most: int,
+        self, cursor: Cursor, returned: Sequence[Candidate], unclaimed: Sequence[Candidate], most: int
     ) -> Selection:
         """Grant the first unsettled message of each free unit, lowest offset first; in a run, also those behind it.
         Units of heavy tenants come last."""

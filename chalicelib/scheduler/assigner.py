@@ -39,10 +39,8 @@ class AssignReport(Report):
 _REMOVED_AT_ONCE = 100  # of a group, by one visit
 T = TypeVar("T")
 _Pending = tuple[Topic, Group, Consumer]
-Ask = Callable[[Topic, Group, Consumer], bool]
-"""Ask a PENDING consumer's owner once more; whether it agreed."""
-Remove = Callable[[Topic, Group, Consumer], object]
-"""Remove a consumer if it has expired."""
+Ask = Callable[[Topic, Group, Consumer], bool]  # ask a PENDING consumer's owner once more; whether it agreed
+Remove = Callable[[Topic, Group, Consumer], object]  # remove a consumer if it has expired
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

@@ -14,8 +14,8 @@ from ..ports.world import Clock
 from ..store import Marks, Rounds
 from .walk import Trouble
 
+# So many days of the archive back from one, the latest first.
 Days = Callable[[date, int], Sequence[tuple[str, ArchivedDay | None]]]
-"""So many days of the archive back from one, the latest first."""
 
 _JOB = "attention"
 _AGAIN_MS = 30 * MINUTE_MS

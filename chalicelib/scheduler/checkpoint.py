@@ -26,11 +26,10 @@ _AHEAD_S = 30 * HOUR_SECONDS
 _EVERY_MS = 6 * HOUR_MS
 _TURNS = 4 * 30  # in so many runs each shard is looked at once
 
+# Look for what does not fit together in one shard with this tail, for these owners of cursors; what was found. The
+# number grows from run to run.
 Look = Callable[[Topic, Sequence[tuple[Group, str]], int, Tail, int], Iterable[Any]]
-"""Look for what does not fit together in one shard with this tail, for these owners of cursors; what was found. The
-number grows from run to run."""
-LookAtTimers = Callable[[int], Iterable[Any]]
-"""The same among some timers."""
+LookAtTimers = Callable[[int], Iterable[Any]]  # the same among some timers
 
 
 @dataclass(slots=True)

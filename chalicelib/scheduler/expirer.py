@@ -25,9 +25,9 @@ from .walk import HasTime, Report, Trouble, Walk, as_many_as_time_allows, from_a
 
 _JOB = "expire"
 
+# Make dead letters of what a group (in a broadcast, a consumer) owes in a shard, or has in its retry lane (None),
+# past its retention, as many as there is time for.
 ExpireCursor = Callable[[Topic, Group, int | None, str, HasTime], int]
-"""Make dead letters of what a group (in a broadcast, a consumer) owes in a shard, or has in its retry lane (None), past
-its retention, as many as there is time for."""
 
 
 @dataclass(slots=True)
@@ -109,8 +109,7 @@ _LONGEST_MS = 60_000  # for one topic: the other half of its time is for what it
 _PARTS = 64  # of a shard: runs that have no time for all begin with different ones
 _AFTER_ALL = 2**53  # behind every offset
 
-_Part = tuple[ShardKey, int, int]
-"""A shard, and its offsets from one up to another."""
+_Part = tuple[ShardKey, int, int]  # a shard, and its offsets from one up to another
 
 
 class _Proof(msgspec.Struct):

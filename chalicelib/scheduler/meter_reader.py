@@ -48,9 +48,9 @@ _NOTHING = State(0, has_backlog=False)
 Read = Callable[[Topic], Reading]
 See = Callable[[Topic], State]
 NoteChanges = Callable[[Sequence[Attention], Sequence[Attention]], None]
+# Settle what the groups of a topic do not get, where the reading shows a backlog, up to the first message that they
+# get.
 SettleUnwanted = Callable[[Topic, Reading, HasTime], None]
-"""Settle what the groups of a topic do not get, where the reading shows a backlog, up to the first message that they
-get."""
 
 
 @dataclass(slots=True)

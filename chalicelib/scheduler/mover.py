@@ -26,8 +26,7 @@ from ..domain.times import MINUTE_MS, SECOND_MS
 from ..ports.world import Clock, Random
 from ..store import Timers
 
-HORIZON_MS = 75_000
-"""The schedule sends the wake-ups for so long: its next run may be late."""
+HORIZON_MS = 75_000  # the schedule sends the wake-ups for so long: its next run may be late
 _LONG_BEFORE_MS = 900_000  # the queue delays a wake-up for as long: none was sent for a timer stored before
 _MOST_AHEAD_MS = 1_000
 _GATHER_SECONDS = 0.5
@@ -42,18 +41,18 @@ _CHECKS_TOGETHER = 25
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
+# Move the drafts of timers into a shard's log, to be kept for so many days. Returns how many were moved.
 Append = Callable[[ShardKey, int | float, Sequence[Timer]], int]
-"""Move the drafts of timers into a shard's log, to be kept for so many days. Returns how many were moved."""
+# Start the deliveries that WAKE timers stand for. Raises Unavailable if that fails.
 Wake = Callable[[Sequence[Timer]], None]
-"""Start the deliveries that WAKE timers stand for. Raises Unavailable if that fails."""
+# Start the checks of transactions, whose timers have been stored with their next time. Raises Unavailable if that
+# fails.
 Check = Callable[[Sequence[Timer]], None]
-"""Start the checks of transactions, whose timers have been stored with their next time. Raises Unavailable if that
-fails."""
+# Send wake-ups of the mover: each for a time, and for fragments.
 WakeAt = Callable[[Iterable[tuple[int, Sequence[int]]]], object]
-"""Send wake-ups of the mover: each for a time, and for fragments."""
 HasTime = Callable[[], bool]
+# Report an unexpected error, with the fragment or the shard where it happened.
 Tell = Callable[[str, BaseException], None]
-"""Report an unexpected error, with the fragment or the shard where it happened."""
 
 
 @dataclass(slots=True)
@@ -94,8 +93,7 @@ class Beside(Generic[K, T]):
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
         self._ends: queue.SimpleQueue[tuple[K, Future[T]]] = queue.SimpleQueue()
-        self.under_way: set[K] = set()
-        """The keys whose work has not ended yet."""
+        self.under_way: set[K] = set()  # the keys whose work has not ended yet
 
     def do(self, tasks: Mapping[K, Callable[[], T]]) -> dict[K, Future[T]]:
         """Start the work of each key that has none under way. Returns what has ended after a moment, also of earlier

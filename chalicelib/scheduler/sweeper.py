@@ -26,8 +26,7 @@ from .walk import HasTime, Report, RoundRobin, Trouble, Visit, from_another
 
 _JOB = "sweep"
 
-Wake = Callable[[str], object]
-"""Start the delivery of a log shard, named by its partition key."""
+Wake = Callable[[str], object]  # start the delivery of a log shard, named by its partition key
 
 
 @dataclass(slots=True)

@@ -32,12 +32,10 @@ _GOLDEN = 2_654_435_769  # of 2**32: multiples of it fall into the widest gap be
 T = TypeVar("T")
 
 HasTime = Callable[[], bool]
-Visit = Callable[[], bool | None]
-"""Makes a visit; False if there was not time for all of it."""
+Visit = Callable[[], bool | None]  # makes a visit; False if there was not time for all of it
+# Visits a topic, as far as there is time for; the number grows from run to run (see `from_another`).
 VisitInTurn = Callable[[Topic, HasTime, int], None]
-"""Visits a topic, as far as there is time for; the number grows from run to run (see `from_another`)."""
-VisitTopic = Callable[[str], Visit]
-"""Reads a topic, named; answers what is to be done about it."""
+VisitTopic = Callable[[str], Visit]  # reads a topic, named; answers what is to be done about it
 
 
 @dataclass(frozen=True, slots=True)

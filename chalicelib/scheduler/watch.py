@@ -17,9 +17,9 @@ from ..ports.world import Clock
 from ..store import Control, Log, Marks, Rounds
 from .walk import HasTime, RoundRobin, Stretch, Trouble
 
+# From a topic and the last offsets of its shards: each group, its backlog (in a broadcast, that of the consumer who
+# is furthest behind) and when its oldest message came.
 FurthestBehind = Callable[[Topic, Sequence[int]], Iterable[tuple[Group, int, int | None]]]
-"""From a topic and the last offsets of its shards: each group, its backlog (in a broadcast, that of the consumer
-who is furthest behind) and when its oldest message came."""
 
 NoteChanges = Callable[[Sequence[Attention], Sequence[Attention]], None]
 

@@ -16,8 +16,8 @@ from .layout import META_OFFSET, shard_of
 from .log import segment_of
 from .traces import row_of
 
+# Stream records as Lambda gets them: JSON, with binary values in base64.
 Records = Iterable[Mapping[str, Any]]
-"""Stream records as Lambda gets them: JSON, with binary values in base64."""
 
 
 def written_rows(records: Records) -> list[Written | TraceRow | UnreadableRecord]:

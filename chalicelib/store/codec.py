@@ -26,8 +26,8 @@ from .layout import CONTROL_FORMAT, FORMAT, KEYS
 T = TypeVar("T")
 _COMPRESSION_LEVEL = 3
 _MOST_RAW_BYTES = 200_000  # base64 of them fits a dead letter
+# What it may raise to read a row that is not as it was written. (msgspec's errors are ValueErrors.)
 _DAMAGE = (AttributeError, LookupError, TypeError, ValueError, zlib.error)
-"""What it may raise to read a row that is not as it was written. (msgspec's errors are ValueErrors.)"""
 
 
 def decoded(table: str, item: Item, decode: Callable[[Item], T]) -> T:

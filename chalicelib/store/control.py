@@ -25,8 +25,8 @@ from .timers import timer_delete, timer_put
 
 T = TypeVar("T")
 V = TypeVar("V", Topic, Group)
+# What has a life under its name, and perhaps another after it, with a uid of its own.
 _Living = Topic | Group | Consumer | Schedule
-"""What has a life under its name, and perhaps another after it, with a uid of its own."""
 _KEY_RING = Key("stage", "signing-key")
 _EVENTS = Key("events", "events")
 

@@ -190,6 +190,7 @@ FORMAT = "1"
 CONTROL_FORMAT = 2  # of the table `control`
 META_OFFSET = -1
 BY_STATE = "by-state"
+# The key attributes of each table, with their types.
 KEYS = {
     "log": {"s": "S", "o": "N"},
     "cursors": {"c": "S", "s": "S"},
@@ -204,11 +205,9 @@ KEYS = {
     "audit": {"d": "S", "k": "S"},
     "control": {"pk": "S", "sk": "S"},
 }
-"""The key attributes of each table, with their types."""
 
 
-FRAGMENTS = 8
-"""How many fragments of timers a stage has, unless its setting says more."""
+FRAGMENTS = 8  # how many fragments of timers a stage has, unless its setting says more
 
 
 class Tables:

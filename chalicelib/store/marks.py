@@ -180,8 +180,8 @@ def _key(job: str) -> Item:
     return {"r": text(_HOME), "k": text(job)}
 
 
+# Of a row, with the backlogs by shard: 170 rows, a week's or a day's, are eleven read units then.
 _MOST_BYTES = 512
-"""Of a row, with the backlogs by shard: 170 rows, a week's or a day's, are eleven read units then."""
 
 
 class Readings(TableAccess, table="rounds"):

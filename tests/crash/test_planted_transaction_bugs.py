@@ -30,8 +30,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
         Bug(
             Transactor,
             "decide",
-            "if transaction.state in DECIDED:",
-            "if transaction.state in DECIDED and not (answer and transaction.state is not decision):",
+            "if transaction.state in states.DECIDED:",
+            "if transaction.state in states.DECIDED and not (answer and transaction.state is not decision):",
         ),
         "check: commit, too late",
         None,
@@ -42,7 +42,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
             "_commit",
             "(message,) = self.producer.move(topic, [(transaction, draft)])",
             "(message,) = self.producer.produce(topic, [replace(draft, dedup_id=None)])\n"
-            "    new = committed(transaction, now_ms, shard=message.shard, offset=message.offset)\n"
+            "    new = states.committed(transaction, now_ms, shard=message.shard, offset=message.offset)\n"
             "    self.transactions.change(transaction, new)",
         ),
         "commit",
@@ -91,7 +91,6 @@ BUGS: dict[str, tuple[Bug, str, Fault | None]] = {
             "may_begin",
             "is_overdue = 0 < of.answer_by_ms <= now_ms",
             "is_overdue = False",
-            also=("chalicelib.services.produce.check_back",),
         ),
         "a rare check: commit",
         Fault.DIE_AFTER,

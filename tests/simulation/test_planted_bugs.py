@@ -125,8 +125,8 @@ BUGS: dict[str, Bug] = {
     "a check that is believed after the decision": Bug(
         Transactor,
         "decide",
-        "if transaction.state in DECIDED:",
-        "if transaction.state in DECIDED and not (answer and transaction.state is not decision):",
+        "if transaction.state in states.DECIDED:",
+        "if transaction.state in states.DECIDED and not (answer and transaction.state is not decision):",
     ),
     "a check that is made after the decision": Bug(
         Checker,
@@ -144,8 +144,8 @@ BUGS: dict[str, Bug] = {
     "a check that nobody counts": Bug(
         Checker,
         "_conclude",
-        "answered(transaction, answer)",
-        "replace(answered(transaction, answer), checks=transaction.checks)",
+        "states.answered(transaction, answer)",
+        "replace(states.answered(transaction, answer), checks=transaction.checks)",
     ),
     "names in a line that do not sort by their turns": Bug(
         ids,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain import ladder, spans, strict_json
+from chalicelib.domain import ladder, spans, strict_json, timer
 from chalicelib.domain.errors import Malformed
 from chalicelib.domain.spans import Span
 from chalicelib.domain.topic import Topic
@@ -26,7 +26,6 @@ from chalicelib.services.core.wake import Waker
 from chalicelib.services.inspect import statuses
 from chalicelib.services.inspect.key_lookup import KeyLookup
 from chalicelib.services.manage.registry import Registry
-from chalicelib.services.produce import due
 from chalicelib.services.produce.delayed import Delayed
 from chalicelib.services.push.run import DispatchRun
 from chalicelib.store import timers
@@ -292,7 +291,7 @@ BUGS: Planted = {
     ),
     "a delayed message that forgets when it was accepted": (
         Bug(
-            due,
+            timer,
             "draft_for_log",
             "replace(timer.draft, accepted_ms=accepted_ms, due_ms=timer.due_ms)",
             "timer.draft",

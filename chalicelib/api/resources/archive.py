@@ -13,23 +13,8 @@ from ...domain.errors import Forbidden, HeadraceError, Malformed
 from ...domain.message import JSON, Draft
 from ...domain.replay import Replay, ReplayState
 from ...domain.topic import Caller
-from .. import lists, parse
+from .. import fields, lists, parse
 from ..calls import ADMIN, ANY, PAGED, TOPIC, Context, Response, call
-from ..fields import (
-    Count,
-    HeaderName,
-    HeaderValue,
-    Key,
-    MediaType,
-    Name,
-    Tag,
-    Tenant,
-    Time,
-    at,
-    one_of,
-    shown,
-    taken,
-)
 from ..http import check_every_group, check_group, convert, invalid
 from .produce import BatchBody, BatchView, batch_view, produced_view
 
@@ -42,20 +27,20 @@ class ArchivedTopic(TypedDict):
     messages may come. HOLES: `missing` offsets were found nowhere, or journal objects of the day could not be read."""
 
     topic: str
-    proof: Annotated[str, one_of(*Proof)]
-    messages: Count
-    deliveries: Count
-    missing: Count
+    proof: Annotated[str, fields.one_of(*Proof)]
+    messages: fields.Count
+    deliveries: fields.Count
+    missing: fields.Count
 
 
 class ArchivedDayView(TypedDict):
     """A day: the hour up to which it is archived (24: all of it; null: nothing), and its topics."""
 
     day: str
-    until_hour: Count | None
-    written_at: Time | None
-    damaged: Count
-    bodies_missing: Count
+    until_hour: fields.Count | None
+    written_at: fields.Time | None
+    damaged: fields.Count
+    bodies_missing: fields.Count
     topics: list[ArchivedTopic]
 
 
@@ -98,26 +83,26 @@ def day_of(text: str | None, now_ms: int) -> date:
 def _day(day: str, content: ArchivedDay | None, caller: Caller | None) -> ArchivedDayView:
     if content is None:
         nothing = {"until_hour": None, "written_at": None, "damaged": 0, "bodies_missing": 0}
-        return shown(ArchivedDayView, None, day=day, topics=[], **nothing)
+        return fields.shown(ArchivedDayView, None, day=day, topics=[], **nothing)
     topics = [
-        shown(ArchivedTopic, topic, topic=name, proof=content.proof(topic))
+        fields.shown(ArchivedTopic, topic, topic=name, proof=content.proof(topic))
         for name, topic in content.topics.items()
         if caller is None or caller.may_use(name)
     ]
-    written_at = at(content.written_ms) if content.written_ms else None
-    return shown(ArchivedDayView, content, day=day, written_at=written_at, topics=topics)
+    written_at = fields.at(content.written_ms) if content.written_ms else None
+    return fields.shown(ArchivedDayView, content, day=day, written_at=written_at, topics=topics)
 
 
 class ReplayBody(Struct, forbid_unknown_fields=True, rename={"begin": "from", "end": "to"}):
     """Archived messages to send again: accepted from `from` on and before `to`, with this tag, key and body."""
 
-    begin: Time
-    end: Time
-    tag: Tag | None = None
-    key: Key | None = None
+    begin: fields.Time
+    end: fields.Time
+    tag: fields.Tag | None = None
+    key: fields.Key | None = None
     where: Annotated[str, Meta(min_length=1, max_length=lim.MAX_WHERE_CHARS)] | None = None
-    into: Name | None = None
-    group: Name | None = None
+    into: fields.Name | None = None
+    group: fields.Name | None = None
     rate: Annotated[int, Meta(ge=1, le=lim.MAX_REPLAY_RATE)] = lim.DEFAULT_REPLAY_RATE
     dry_run: bool = False
     start: bool = True
@@ -138,15 +123,15 @@ class ArchivedBody(Struct, forbid_unknown_fields=True):
     id: Annotated[str, Meta(min_length=1, max_length=lim.MAX_ID_CHARS // 2)]
     shard: Annotated[int, Meta(ge=0, lt=lim.SHARD_NUMBERS)]
     body_base64: str
-    content_type: MediaType
-    keys: Annotated[list[Key], Meta(max_length=lim.MAX_KEYS)] = []
-    tag: Tag | None = None
-    tenant: Tenant | None = None
-    ordering_key: Key | None = None
-    headers: Annotated[dict[HeaderName, HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
+    content_type: fields.MediaType
+    keys: Annotated[list[fields.Key], Meta(max_length=lim.MAX_KEYS)] = []
+    tag: fields.Tag | None = None
+    tenant: fields.Tenant | None = None
+    ordering_key: fields.Key | None = None
+    headers: Annotated[dict[fields.HeaderName, fields.HeaderValue], Meta(max_length=lim.MAX_HEADERS)] = {}
 
 
-_Span = TypedDict("_Span", {"from": Time, "to": Time})
+_Span = TypedDict("_Span", {"from": fields.Time, "to": fields.Time})
 
 
 class ReplayView(_Span):
@@ -160,14 +145,14 @@ class ReplayView(_Span):
     predicate: list[Any] | None
     into: str
     group: str | None
-    rate: Count
+    rate: fields.Count
     dry_run: bool
     state: ReplayState
-    matched: Count | None
-    sent: Count
+    matched: fields.Count | None
+    sent: fields.Count
     error: str | None
-    created_at: Time
-    changed_at: Time
+    created_at: fields.Time
+    changed_at: fields.Time
 
 
 class CreatedReplay(ReplayView):
@@ -196,7 +181,7 @@ def _draft(body: ReplayBody, topic: str) -> Replay:
     from_ms, to_ms = parse.time_ms(body.begin, "from"), parse.time_ms(body.end, "to")
     if from_ms >= to_ms:
         raise invalid("to", "must be later than from")
-    choice = taken(body, "group", "tag", "key", "rate", "dry_run") | {"where": where(body.where)}
+    choice = fields.taken(body, "group", "tag", "key", "rate", "dry_run") | {"where": where(body.where)}
     into = body.into or topic
     return Replay(id="", source=topic, into=into, created_ms=0, from_ms=from_ms, to_ms=to_ms, **choice)
 
@@ -287,7 +272,7 @@ def replay_view(replay: Replay) -> ReplayView:
     from ...domain import predicate  # late, for few calls need it
 
     parsed = predicate.parse(replay.where) if replay.where else None
-    return shown(ReplayView, replay, replay_id=replay.id, topic=replay.source, predicate=parsed)
+    return fields.shown(ReplayView, replay, replay_id=replay.id, topic=replay.source, predicate=parsed)
 
 
 def where(text: str | None) -> str | None:
@@ -309,8 +294,8 @@ def archived(message: ArchivedBody) -> "Archived":
 
     body = parse.decoded_base64(message.body_base64)
     is_json = message.content_type == JSON and _is_compact_json(body)
-    fields = taken(message, "content_type", "tag", "ordering_key", "headers")
-    draft = Draft(body, is_json, keys=tuple(message.keys), **fields)
+    content = fields.taken(message, "content_type", "tag", "ordering_key", "headers")
+    draft = Draft(body, is_json, keys=tuple(message.keys), **content)
     return Archived(message.id, message.shard, draft)
 
 

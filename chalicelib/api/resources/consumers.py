@@ -16,21 +16,8 @@ from ...domain.call_result import Verdict
 from ...domain.errors import Refused, Unavailable
 from ...domain.topic import LATEST, Consumer, ConsumerKind, ConsumerState, Group, Scope, Topic
 from ...modes import POLICIES
-from .. import audit, lists, parse
+from .. import audit, fields, lists, parse
 from ..calls import ANY, CONSUMER, GROUP, PAGED, READ, Context, Response, call
-from ..fields import (
-    Count,
-    Instance,
-    RotateBody,
-    StaticHeaders,
-    Time,
-    at,
-    at_or_none,
-    one_of,
-    shown,
-    taken,
-    without_path,
-)
 from ..http import invalid
 
 if TYPE_CHECKING:
@@ -54,24 +41,24 @@ class ConsumerBody(Struct, forbid_unknown_fields=True):
     secret: Annotated[str, Meta(max_length=256)] | None = None
     function: Annotated[str, Meta(max_length=256)] | None = None
     timeout_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_TIMEOUT_SECONDS)] | None = None
-    headers: StaticHeaders | None = None
+    headers: fields.StaticHeaders | None = None
     reject_statuses: Annotated[list[RejectStatus], Meta(max_length=lim.MAX_REJECT_STATUSES)] = []
     transform: Annotated[str, Meta(min_length=1)] | None = None
     batch_wait_seconds: Annotated[int, Meta(ge=0, le=lim.MAX_BATCH_WAIT_SECONDS)] = 0
     expires_after_seconds: Expiry | None = None
-    instance: Instance | None = None
+    instance: fields.Instance | None = None
     begin: str | None = field(default=None, name="from")
 
 
 class HeartbeatBody(Struct, forbid_unknown_fields=True):
     """Which instance of the consumer is alive."""
 
-    instance: Instance | None = None
+    instance: fields.Instance | None = None
 
 
 _OFFLINE = "OFFLINE"
-Kind = Annotated[str, one_of("pull", "url", "function")]
-State = Annotated[str, one_of("ACTIVE", "PENDING", "DISABLED", _OFFLINE)]
+Kind = Annotated[str, fields.one_of("pull", "url", "function")]
+State = Annotated[str, fields.one_of("ACTIVE", "PENDING", "DISABLED", _OFFLINE)]
 
 
 class ConsumerView(TypedDict):
@@ -85,31 +72,31 @@ class ConsumerView(TypedDict):
     group: str
     kind: Kind
     state: State
-    last_seen_at: NotRequired[Time]
-    expires_after_seconds: NotRequired[Count | None]
+    last_seen_at: NotRequired[fields.Time]
+    expires_after_seconds: NotRequired[fields.Count | None]
     instance: NotRequired[str | None]
     url: NotRequired[str]
     function: NotRequired[str]
-    timeout_seconds: NotRequired[Count | None]
+    timeout_seconds: NotRequired[fields.Count | None]
     headers: NotRequired[dict[str, str]]
     reject_statuses: NotRequired[list[int]]
     transform: NotRequired[str | None]
-    batch_wait_seconds: NotRequired[Count]
+    batch_wait_seconds: NotRequired[fields.Count]
     why: NotRequired[str | None]
-    failing_since_at: NotRequired[Time | None]
-    disables_at: NotRequired[Time | None]
-    breaker: NotRequired[Annotated[str, one_of("closed", "open", "half-open")]]
-    open_until_at: NotRequired[Time | None]
-    overlap_until_at: NotRequired[Time | None]
-    created_at: Time
+    failing_since_at: NotRequired[fields.Time | None]
+    disables_at: NotRequired[fields.Time | None]
+    breaker: NotRequired[Annotated[str, fields.one_of("closed", "open", "half-open")]]
+    open_until_at: NotRequired[fields.Time | None]
+    overlap_until_at: NotRequired[fields.Time | None]
+    created_at: fields.Time
 
 
 class MemberView(ConsumerView):
     """A consumer, its rank among those online (null: it is not online), and its shards."""
 
-    rank: Count | None
-    total: Count
-    shards: list[Count]
+    rank: fields.Count | None
+    total: fields.Count
+    shards: list[fields.Count]
 
 
 class RegisteredConsumer(MemberView):
@@ -133,9 +120,9 @@ class _NamedConsumer(TypedDict):
 class AssignedConsumer(_NamedConsumer):
     """A consumer that is online: the `rank` of `total`, and its shards."""
 
-    rank: Count | None
-    total: Count
-    shards: list[Count]
+    rank: fields.Count | None
+    total: fields.Count
+    shards: list[fields.Count]
 
 
 class OfflineConsumer(_NamedConsumer):
@@ -147,7 +134,7 @@ class OfflineConsumer(_NamedConsumer):
 class ShardOwner(TypedDict):
     """A shard's owner; null: none."""
 
-    shard: Count
+    shard: fields.Count
     owner: str | None
 
 
@@ -155,7 +142,7 @@ class AssignmentView(TypedDict):
     """Which consumer owns which shard, and why. `epoch` rises with each change; 0: there was none."""
 
     strategy: str
-    epoch: Count
+    epoch: fields.Count
     why: str
     consumers: list[AssignedConsumer]
     offline: list[OfflineConsumer]
@@ -212,8 +199,8 @@ def _contact(context: Context, group: Group) -> "Contact":
         reject_statuses=tuple(sorted(set(body.reject_statuses))),
         instance_by=context.by,
         begin=begin,
-        **taken(body, "timeout_seconds", "headers", "transform", "batch_wait_seconds"),
-        **taken(body, "expires_after_seconds", "instance"),
+        **fields.taken(body, "timeout_seconds", "headers", "transform", "batch_wait_seconds"),
+        **fields.taken(body, "expires_after_seconds", "instance"),
     )
     if target is None:
         return contact
@@ -294,7 +281,7 @@ def heartbeat(context: Context) -> Response[MemberView]:
     return Response(_view(context, context.deps.registry.heartbeat(topic, group, consumer)))
 
 
-@call("POST", f"{CONSUMER}/rotate-secret", scopes=READ, body=RotateBody)
+@call("POST", f"{CONSUMER}/rotate-secret", scopes=READ, body=fields.RotateBody)
 def rotate_secret(context: Context) -> Response[SecretView]:
     """Sign with a new secret; the old one signs, too, for `overlap_seconds` (a day)."""
     topic, group, consumer = context.consumer(consistent=True)
@@ -315,29 +302,31 @@ def delete_consumer(context: Context) -> Response[None]:
 
 def _view(context: Context, member: "Membership") -> MemberView:
     """A consumer, its rank, and its shards. Only an admin sees more of its URL than the host."""
-    body = shown(MemberView, member, **_consumer_view(member.consumer, context.now_ms))
+    body = fields.shown(MemberView, member, **_consumer_view(member.consumer, context.now_ms))
     is_admin = context.caller is not None and Scope.ADMIN in context.caller.scopes
-    return body if is_admin or "url" not in body else {**body, "url": without_path(body["url"])}
+    return body if is_admin or "url" not in body else {**body, "url": fields.without_path(body["url"])}
 
 
 def _consumer_view(consumer: Consumer, now_ms: int) -> ConsumerView:
     names = {"consumer": consumer.name, "state": shown_state(consumer, now_ms)}
     if not consumer.is_called:
-        fields = taken(consumer, "expires_after_seconds", "instance")
-        return shown(ConsumerView, consumer, **names, **fields, last_seen_at=at(consumer.seen_ms))
-    fields = taken(consumer, "batch_wait_seconds", "timeout_seconds", "why", "open_until_at") | {
-        "failing_since_at": at_or_none(consumer.failing_ms),
-        "disables_at": at_or_none(breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms)),
+        more = fields.taken(consumer, "expires_after_seconds", "instance")
+        return fields.shown(ConsumerView, consumer, **names, **more, last_seen_at=fields.at(consumer.seen_ms))
+    more = fields.taken(consumer, "batch_wait_seconds", "timeout_seconds", "why", "open_until_at") | {
+        "failing_since_at": fields.at_or_none(consumer.failing_ms),
+        "disables_at": fields.at_or_none(
+            breaker.disables_ms(consumer.failing_ms, consumer.times_opened, now_ms)
+        ),
         "breaker": breaker.state(consumer.open_until_ms, now_ms),
         str(consumer.kind): consumer.target,
     }
     if consumer.kind == ConsumerKind.URL:
-        fields |= taken(consumer, "reject_statuses", "transform") | {
+        more |= fields.taken(consumer, "reject_statuses", "transform") | {
             "timeout_seconds": consumer.timeout_seconds or lim.DEFAULT_URL_SECONDS,
             "headers": dict.fromkeys(consumer.header_names, HIDDEN),
-            "overlap_until_at": at_or_none(consumer.overlap_until_ms(now_ms)),
+            "overlap_until_at": fields.at_or_none(consumer.overlap_until_ms(now_ms)),
         }
-    return shown(ConsumerView, consumer, **names, **fields)
+    return fields.shown(ConsumerView, consumer, **names, **more)
 
 
 def shown_state(consumer: Consumer, now_ms: int) -> str:
@@ -351,13 +340,13 @@ def assignment_view(
     """Who has which shard, and why."""
     online = [c for c in consumers if c.uid in assignment.members]
     owners = shard_owners(topic, assignment, {c.uid: c.name for c in consumers})
-    return shown(
+    return fields.shown(
         AssignmentView,
         assignment,
         why=_why(assignment),
         consumers=[_online(topic, assignment, c) for c in online],
         offline=[
-            shown(OfflineConsumer, c, consumer=c.name, state=shown_state(c, now_ms), why=_absence(c))
+            fields.shown(OfflineConsumer, c, consumer=c.name, state=shown_state(c, now_ms), why=_absence(c))
             for c in consumers
             if c not in online
         ],
@@ -375,7 +364,7 @@ def _online(topic: Topic, assignment: Assignment, consumer: Consumer) -> Assigne
     everything = assignment.strategy == EVERYONE
     shards = list(topic.shard_numbers) if everything else assignment.shards(consumer.uid, topic.shard_numbers)
     place = {"rank": assignment.rank(consumer.uid), "total": len(assignment.members), "shards": shards}
-    return shown(AssignedConsumer, consumer, consumer=consumer.name, **place)
+    return fields.shown(AssignedConsumer, consumer, consumer=consumer.name, **place)
 
 
 def _why(assignment: Assignment) -> str:
@@ -398,7 +387,7 @@ _STRATEGIES = {
 def _absence(consumer: Consumer) -> str:
     """Why a consumer is not online."""
     if not consumer.is_called:
-        return f"no heartbeat since {at(consumer.seen_ms)}"
+        return f"no heartbeat since {fields.at(consumer.seen_ms)}"
     if consumer.state != "ACTIVE":
         return f"{consumer.state}: {consumer.why}" if consumer.why else consumer.state
-    return f"circuit breaker open until {at(consumer.open_until_ms or 0)}"
+    return f"circuit breaker open until {fields.at(consumer.open_until_ms or 0)}"

@@ -127,12 +127,7 @@ def receive(context: Context) -> Response[Received]:
     if body.receive_id:
         who = context.by, consumer.uid if consumer else "", body.instance or ""
         mark = lease_mark(signing_key, body.receive_id, group.uid, *who)
-    more: Any = {
-        "may_be_repeat": may_be_repeat,
-        "instance": body.instance,
-        "acks": acks,
-        "is_run": body.run,
-    }
+    more: Any = {"may_be_repeat": may_be_repeat, "instance": body.instance, "acks": acks, "is_run": body.run}
     received = deps.receiver.receive(
         topic, group, consumer, body.max, wait_seconds, lease_seconds, mark, **more
     )

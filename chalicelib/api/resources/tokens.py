@@ -7,32 +7,18 @@ from msgspec import Meta, Struct, field
 from ...domain import limits as lim
 from ...domain.errors import NotFound
 from ...domain.topic import Token
-from .. import lists
+from .. import fields, lists
 from ..calls import ADMIN, ANY, PAGED, Context, Reach, Response, call
-from ..fields import (
-    JOB_PATTERN,
-    TEXT,
-    NoBody,
-    Priority,
-    RotateBody,
-    Tenant,
-    Time,
-    TopicPattern,
-    at,
-    one_of,
-    shown,
-    taken,
-)
 from ..http import invalid
 
-_Patterns = Annotated[list[TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)]
-_JobPattern = Annotated[str, Meta(pattern=JOB_PATTERN)]
+_Patterns = Annotated[list[fields.TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)]
+_JobPattern = Annotated[str, Meta(pattern=fields.JOB_PATTERN)]
 
 
 class TokenBody(Struct, forbid_unknown_fields=True):
     """A token to create: its scopes, and the topics, groups and jobs that it may use (patterns with `*`)."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=128, pattern=TEXT)]
+    name: Annotated[str, Meta(min_length=1, max_length=128, pattern=fields.TEXT)]
     scopes: Annotated[list[Literal["produce", "consume", "admin"]], Meta(min_length=1, max_length=3)]
     topics: _Patterns = field(default_factory=lambda: ["*"])
     groups: _Patterns = field(default_factory=lambda: ["*"])
@@ -41,8 +27,8 @@ class TokenBody(Struct, forbid_unknown_fields=True):
     )
     expires_in_days: Annotated[int, Meta(ge=1, le=lim.MAX_TOKEN_DAYS)] | None = None
     rate_limit: Annotated[int, Meta(ge=1, le=lim.MAX_RATE_LIMIT)] | None = None
-    most_urgent: Priority | None = None
-    tenant: Tenant | None = None
+    most_urgent: fields.Priority | None = None
+    tenant: fields.Tenant | None = None
 
 
 class TokenView(TypedDict):
@@ -52,16 +38,16 @@ class TokenView(TypedDict):
 
     id: str
     name: str
-    scopes: list[Annotated[str, one_of("produce", "consume", "admin")]]
+    scopes: list[Annotated[str, fields.one_of("produce", "consume", "admin")]]
     topics: list[str]
     groups: list[str]
     jobs: list[str]
-    created_at: Time
-    expires_at: Time | None
+    created_at: fields.Time
+    expires_at: fields.Time | None
     rate_limit: int | None
     most_urgent: int | None
     tenant: str | None
-    last_used_at: Time | None
+    last_used_at: fields.Time | None
 
 
 class CreatedToken(TokenView):
@@ -82,14 +68,14 @@ class SignInLink(TypedDict):
     """A link that signs in the first browser that opens it, until it expires. It contains no token."""
 
     url: str
-    expires_at: Time
+    expires_at: fields.Time
 
 
 class SigningKeyView(TypedDict):
     """When the present key was made, and when each earlier key becomes invalid."""
 
-    rotated_at: Time
-    former_until: list[Time]
+    rotated_at: fields.Time
+    former_until: list[fields.Time]
 
 
 @call("POST", "/v1/tokens", scopes=ADMIN, body=TokenBody, statuses=(201,))
@@ -98,7 +84,7 @@ def create_token(context: Context) -> Response[CreatedToken]:
     body = context.body
     scopes = tuple(dict.fromkeys(body.scopes))
     limits: dict[str, Any] = {kind: tuple(getattr(body, kind)) for kind in ("topics", "groups", "jobs")}
-    limits |= taken(body, "expires_in_days", "rate_limit", "most_urgent", "tenant")
+    limits |= fields.taken(body, "expires_in_days", "rate_limit", "most_urgent", "tenant")
     token, text = context.deps.tokens.create(body.name, scopes, **limits, maker=context.caller)
     return Response({**token_view(token), "token": text}, 201)
 
@@ -112,7 +98,7 @@ def list_tokens(context: Context) -> Response[lists.Page[TokenView]]:
     return Response(lists.page(context, "tokens", [token_view(*row) for row in rows], next_start))
 
 
-@call("POST", "/v1/tokens/{id}/rotate", scopes=ADMIN, body=RotateBody)
+@call("POST", "/v1/tokens/{id}/rotate", scopes=ADMIN, body=fields.RotateBody)
 def rotate_token(context: Context) -> Response[CreatedToken]:
     """Give a token a new text, shown only once; the old one stays valid for `overlap_seconds`."""
     id = context.params["id"][:128]
@@ -146,7 +132,7 @@ def get_made(context: Context) -> Response[MadeView]:
     return Response({"schedules": names, "consumers": places})
 
 
-@call("POST", "/v1/sign-in-links", scopes=ANY, body=NoBody, statuses=(201,))
+@call("POST", "/v1/sign-in-links", scopes=ANY, body=fields.NoBody, statuses=(201,))
 def create_sign_in_link(context: Context) -> Response[SignInLink]:
     """A link that signs a browser in to the console with this token, once, within a minute."""
     caller = context.caller
@@ -159,17 +145,17 @@ def create_sign_in_link(context: Context) -> Response[SignInLink]:
     is_tls = bool(context.deps.adapters.stage) or headers.get("x-forwarded-proto") == "https"
     origin = f"{'https' if is_tls else 'http'}://{headers.get('host', 'localhost')}"
     url = f"{origin}{context.prefix}/console/sign-in?ticket={ticket}"
-    return Response({"url": url, "expires_at": at(ends_ms)}, 201)
+    return Response({"url": url, "expires_at": fields.at(ends_ms)}, 201)
 
 
-@call("POST", "/v1/signing-key/rotate", scopes=ADMIN, body=RotateBody, reach=Reach.SERVICE)
+@call("POST", "/v1/signing-key/rotate", scopes=ADMIN, body=fields.RotateBody, reach=Reach.SERVICE)
 def rotate_signing_key(context: Context) -> Response[SigningKeyView]:
     """Sign with a new key from now on; what the previous key has signed stays valid for `overlap_seconds`."""
     ring = context.deps.signing_keys.rotate(context.body.overlap_seconds)
-    ends = [at(key.until_ms) for key in ring.keys[1:] if key.until_ms is not None]
-    return Response({"rotated_at": at(context.now_ms), "former_until": ends})
+    ends = [fields.at(key.until_ms) for key in ring.keys[1:] if key.until_ms is not None]
+    return Response({"rotated_at": fields.at(context.now_ms), "former_until": ends})
 
 
 def token_view(token: Token, used_ms: int | None = None) -> TokenView:
     """A token without its text."""
-    return shown(TokenView, token, last_used_at=at(used_ms) if used_ms else None)
+    return fields.shown(TokenView, token, last_used_at=fields.at(used_ms) if used_ms else None)

@@ -12,16 +12,8 @@ from ...domain.timer import due_ms_of
 from ...domain.times import DAY_MS, HOUR_MS
 from ...domain.topic import Topic
 from ...domain.transaction import Transaction, TransactionState
+from ...services.inspect import waiting
 from ...services.inspect.lookup import Filters
-from ...services.inspect.waiting import (
-    DueHour,
-    ReadTimers,
-    due_hours,
-    lanes_of,
-    of_state,
-    reader,
-    soonest_first,
-)
 from ..visit import Page, Shown, Visit
 
 _LINES = 30
@@ -38,12 +30,16 @@ _SHADES = 4
 def later(visit: Visit) -> Shown:
     """Delayed messages, soonest first."""
     topic = visit.topic()
-    read = cache(reader(visit.deps.adapters.timers, consistent=False))  # map and list begin with the same
+    read = cache(
+        waiting.reader(visit.deps.adapters.timers, consistent=False)
+    )  # map and list begin with the same
     after = _after(visit, topic)
     # The pages before have looked up to there.
     from_ms = due_ms_of(after) // HOUR_MS * HOUR_MS if after else 0
-    lanes = lanes_of(visit.deps.catalog, topic, visit.caller.may_use_group)
-    hours, until_ms = due_hours(read, topic, lanes, from_ms, lambda: visit.has_read_units(_FOR_THE_LIST))
+    lanes = waiting.lanes_of(visit.deps.catalog, topic, visit.caller.may_use_group)
+    hours, until_ms = waiting.due_hours(
+        read, topic, lanes, from_ms, lambda: visit.has_read_units(_FOR_THE_LIST)
+    )
     model = {
         "delayed": _delayed_of(visit, topic, read, _LINES),
         "heat": heat_map(hours, visit.now_ms),
@@ -54,14 +50,14 @@ def later(visit: Visit) -> Shown:
     return Page("later.html", model)
 
 
-def _delayed_of(visit: Visit, topic: Topic, read: ReadTimers, most: int) -> dict[str, Any]:
+def _delayed_of(visit: Visit, topic: Topic, read: waiting.ReadTimers, most: int) -> dict[str, Any]:
     """The delayed messages of the hour that the URL names, or all, soonest first. Timers of all topics are stored
     together, so there may be more of them though few or none are here: those due up to `until_ms` were looked through
     (None: all), and `following` is where the next page begins."""
     hour_ms, after = _hour_of(visit), _after(visit, topic)
     ends_ms = hour_ms + HOUR_MS - 1 if hour_ms else None
     filters = Filters(from_ms=hour_ms, to_ms=ends_ms, job_prefix=visit.query.get("job") or None)
-    rows, position = soonest_first(
+    rows, position = waiting.soonest_first(
         read, topic, filters, None, most, after, lambda: visit.has_read_units(_LEFT)
     )
     until_ms = due_ms_of(position) if position else None
@@ -83,7 +79,7 @@ def many_later(visit: Visit) -> Shown:
     """How many they are, and what can be done with them: with exactly those that were counted."""
     topic = visit.topic()
     ids = {name.removeprefix(_PICK) for name in visit.query if name.startswith(_PICK)}
-    read = reader(visit.deps.adapters.timers, consistent=False)
+    read = waiting.reader(visit.deps.adapters.timers, consistent=False)
     delayed = _delayed_of(visit, topic, read, _MOST)
     rows = delayed["rows"]
     if ids:
@@ -111,8 +107,8 @@ def transactions(visit: Visit) -> Shown:
     last: str | None = None
     adapters = visit.deps.adapters
     for state in states[states.index(TransactionState(last_state)) :] if last_state else states:
-        read, most = reader(adapters.timers, consistent=False), _LINES - len(rows)
-        found, position = of_state(read, adapters.transactions, topic, state, most, after or None)
+        read, most = waiting.reader(adapters.timers, consistent=False), _LINES - len(rows)
+        found, position = waiting.of_state(read, adapters.transactions, topic, state, most, after or None)
         rows += found
         if position:
             last = f"{state} {position}"
@@ -141,7 +137,7 @@ class HeatMap(NamedTuple):
         return not self.later and not any(cell.shade for day in self.days for cell in day)
 
 
-def heat_map(hours: Sequence[DueHour], now_ms: int) -> HeatMap:
+def heat_map(hours: Sequence[waiting.DueHour], now_ms: int) -> HeatMap:
     """The map of these hours; what is overdue stands in the present hour."""
     this_hour_ms = now_ms // HOUR_MS * HOUR_MS
     first_ms = now_ms // DAY_MS * DAY_MS

@@ -23,14 +23,14 @@ from ..core.attempt_log import AttemptLog
 from ..core.cursor_store import CursorSnapshot, CursorStore
 from ..core.log_reader import LogReader
 from ..core.rate_limiter import RateLimits
-from .claim_plan import ClaimPlan, ClaimPlanner
+from .claim_choice import ClaimPlan
+from .claim_plan import ClaimPlanner
 from .claimant import Claim, Claimant, ClaimedMessage
 from .settle import Acks
 from .tenants import RecentTenants
 
 _UNWANTED_WRITES = 100  # per shard and call: writes that settle or skip messages and deliver none
-Registered = Callable[[Topic, Group, str], bool]
-"""Is the consumer with this uid registered at this moment?"""
+Registered = Callable[[Topic, Group, str], bool]  # is the consumer with this uid registered at this moment?
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

@@ -4,18 +4,21 @@ hold."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any
 
-from ...domain import cursor_size
+from ...domain import cursor_size, ranges
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor, Selection
 from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER
-from ...domain.spans import HEAVY, Span, in_order
+from ...domain.message import Message
+from ...domain.record import Record
+from ...domain.spans import HEAVY, Span, in_order, without
 from ...domain.status import Because
 from ...modes import Candidate, ClaimVerdict, Policy
+from ..core.log_reader import Slot
 
 # A transaction takes 100 actions: the cursor, two for each dead letter, and a destination's rows.
 DEAD_PER_WRITE = 40
@@ -32,6 +35,25 @@ class Choice:
     dead_candidates: Sequence[Candidate]
     passed_over: Set[int]
     is_full: bool  # further candidates would change nothing
+
+    @property
+    def granted_count(self) -> int:
+        """How many messages it grants."""
+        return sum(span.count for span in self.selection.granted)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPlan:
+    """The effects of one claim."""
+
+    selection: Selection
+    cursor: Cursor  # with overdue leases returned
+    messages: dict[int, Message]
+    dead: tuple[Record, ...]
+    available: int = 0  # how many of the messages read could have been granted
+    is_alone: bool = False  # it grants one message, whose last lease ended
+    because: Because = Because.EMPTY  # why none is granted, if none is
+    has_tenants: bool = False
 
     @property
     def granted_count(self) -> int:
@@ -135,3 +157,20 @@ def is_settled(candidate: Candidate) -> bool:
 def is_unwanted(candidate: Candidate) -> bool:
     """Is it settled without a delivery and without a dead letter?"""
     return is_settled(candidate) and not candidate.dead
+
+
+def leave_out(selection: Selection, left: Set[int], current: Cursor) -> Selection:
+    """The selection without the offsets that are left to others: they wait in the cursor."""
+    spans = [Span(n, 1, s.attempt, s.unit) for s in selection.granted for n in s.offsets() if n in left]
+    passed_over = (*selection.passed_over, *(span for span in spans if span.start >= current.next))
+    return replace(selection, granted=without(selection.granted, ranges.of(left)), passed_over=passed_over)
+
+
+def cursor_behind(slots: Sequence[Slot], cursor: Cursor) -> Cursor:
+    """The cursor as it would stand behind these unclaimed slots."""
+    return replace(cursor, next=slots[-1].end, segment_at=slots[-1].end) if slots else cursor
+
+
+def fills_an_answer(slots: Sequence[Slot]) -> bool:
+    """Are their bodies so large that the reading ended at them?"""
+    return sum(slot.message.draft.size for slot in slots if slot.message) > MAX_ANSWER_BYTES

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice, takewhile
 from operator import itemgetter
 
@@ -15,13 +15,13 @@ from ...domain.message import DeadReason, Draft, Message, is_expired
 from ...domain.receipt import Receipt
 from ...domain.record import Record
 from ...domain.sharding import unit_of
-from ...domain.spans import Span, coalesce, in_order, without
-from ...domain.status import Because, Status
+from ...domain.spans import Span, coalesce, in_order
+from ...domain.status import Status
 from ...domain.topic import CursorKey, passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
-from . import retry_lane
-from .claim_choice import because_of, choose, dues, is_settled, is_skipped, is_unwanted, within_bounds
+from . import claim_choice, retry_lane
+from .claim_choice import ClaimPlan, choose, cursor_behind, dues, fills_an_answer, is_settled, is_skipped
 from .claimant import Claimant, ClaimedMessage
 from .tenants import RecentTenants
 
@@ -29,25 +29,6 @@ _LOOKAHEAD = 1_000
 _BURIED_AT_ONCE = 200
 _AFTER_ALL = 1 << 62
 _LEASE_ENDED = "The lease ended before the message was settled."
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimPlan:
-    """The effects of one claim."""
-
-    selection: Selection
-    cursor: Cursor  # with overdue leases returned
-    messages: dict[int, Message]
-    dead: tuple[Record, ...]
-    available: int = 0  # how many of the messages read could have been granted
-    is_alone: bool = False  # it grants one message, whose last lease ended
-    because: Because = Because.EMPTY  # why none is granted, if none is
-    has_tenants: bool = False
-
-    @property
-    def granted_count(self) -> int:
-        """How many messages it grants."""
-        return sum(span.count for span in self.selection.granted)
 
 
 class ClaimPlanner:
@@ -120,9 +101,9 @@ class ClaimPlanner:
         may_skip = self._may_skip and self._shard is not None and cursor_size.has_room_to_skip(current)
         has_tenants = False
         while wanted_count:
-            page = self._ahead(_cursor_behind(ahead, current), wanted_count - len(ahead), trust)
+            page = self._ahead(cursor_behind(ahead, current), wanted_count - len(ahead), trust)
             if may_skip and not ahead and any(s.message and s.message.draft.tenant for s in (*slots, *page)):
-                is_page_full = len(page) == wanted_count and not _fills_an_answer(page)
+                is_page_full = len(page) == wanted_count and not fills_an_answer(page)
                 ahead, turned = self._fairly(current, back, page, is_page_full, trust)
                 messages |= {s.offset: s.message for s in ahead if s.message}
                 choice, has_tenants = choose(self._policy, current, *turned, most, most_bytes), True
@@ -132,7 +113,7 @@ class ClaimPlanner:
             passed_over = choice.passed_over  # of those the contents are not kept
             ahead += (replace(s, message=None) if s.offset in passed_over else s for s in page)
             messages |= {s.offset: s.message for s in page if s.message and s.offset not in passed_over}
-            is_end = len(ahead) < wanted_count and not _fills_an_answer(page)
+            is_end = len(ahead) < wanted_count and not fills_an_answer(page)
             if choice.is_full or choice.granted_count >= enough or is_end or len(ahead) >= _LOOKAHEAD:
                 break
             if len(ahead) == wanted_count:
@@ -144,12 +125,12 @@ class ClaimPlanner:
                 part = mine  # what the others would get might wait for slow messages
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
         if left := {n for n, each in messages.items() if self._claimant.leaves(each)}:
-            selection = _without(selection, left, current)
+            selection = claim_choice.leave_out(selection, left, current)
         is_idle = has_tenants and not (selection.granted or selection.settled or self._policy.reads_units)
         if is_idle and len(ahead) < _LOOKAHEAD:
             selection = Selection(next=current.next)  # a write would only say that all of it waits
         plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
-        because = because_of(self._policy, current, choice, has_room=mine > 0)
+        because = claim_choice.because_of(self._policy, current, choice, has_room=mine > 0)
         return replace(plan, is_alone=is_alone, because=because, has_tenants=has_tenants)
 
     def _fairly(
@@ -157,12 +138,12 @@ class ClaimPlanner:
     ) -> tuple[list[Slot], tuple[list[Candidate], list[Candidate]]]:
         """All that a claim looks at from the page on, and the candidates, those of heavy tenants behind the others."""
         if is_page_full:
-            page = page + self._ahead(_cursor_behind(page, current), _LOOKAHEAD - len(page), trust)
+            page = page + self._ahead(cursor_behind(page, current), _LOOKAHEAD - len(page), trust)
         return page, self._recent_tenants.in_turn(
             self._claimant.group.uid,
             back,
             [self._candidate(slot, None) for slot in page],
-            has_more=len(page) >= _LOOKAHEAD or _fills_an_answer(page),
+            has_more=len(page) >= _LOOKAHEAD or fills_an_answer(page),
             heavy_room=self._claimant.heavy_room(current),
         )
 
@@ -175,7 +156,8 @@ class ClaimPlanner:
         for count in (1, _LOOKAHEAD):
             if len(unwanted) == len(ahead):
                 ahead = self._ahead(cursor, count, trust)
-                unwanted = list(takewhile(is_unwanted, (self._candidate(slot, None) for slot in ahead)))
+                candidates = (self._candidate(slot, None) for slot in ahead)
+                unwanted = list(takewhile(claim_choice.is_unwanted, candidates))
         return self._plan(ahead, cursor, self._policy.select(cursor, (), unwanted, 1), {}, ()).selection
 
     def held(self, cursor: Cursor, lease: Lease) -> list[ClaimedMessage]:
@@ -200,7 +182,7 @@ class ClaimPlanner:
         most = len(staying) if self._keeps_entries else MAX_PASSED_OVER
         end = staying[most].offset if len(staying) > most else _AFTER_ALL
         settled = [c for c in new_candidates if is_settled(c) and c.offset < end]
-        waiting_dead, new_dead, dead_candidates = within_bounds(back, settled, MAX_ANSWER_BYTES)
+        waiting_dead, new_dead, dead_candidates = claim_choice.within_bounds(back, settled, MAX_ANSWER_BYTES)
         selection = self._policy.select(current, waiting_dead, new_dead, 1)
         passed_over = [*kept_entries] if selection.next > current.next else []
         passed_over += [Span(c.offset, 1, c.attempt, c.unit) for c in staying if c.offset < selection.next]
@@ -213,8 +195,8 @@ class ClaimPlanner:
         """A lane's entries whose leases have lapsed. Each names the message of the attempt."""
         if self._shard is not None:
             return ()
-        overdue_leases = [lease for lease in cursor.leases.values() if lease.deadline_ms <= self._now_ms]
-        offsets = [offset for lease in overdue_leases for offset in lease.attempts()]
+        overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= self._now_ms]
+        offsets = [offset for lease in overdue for offset in lease.attempts()]
         return self._reader.fetch(self._key.shard, offsets, trust).values()
 
     def _buried_of_waiting(
@@ -315,7 +297,7 @@ class ClaimPlanner:
             if any(map(is_settled, candidates)):
                 break
             kept_entries = coalesce([*kept_entries, *(Span(c.offset, 1, c.attempt) for c in candidates)])
-            ahead = self._ahead(_cursor_behind(ahead, cursor), _BURIED_AT_ONCE, trust)
+            ahead = self._ahead(cursor_behind(ahead, cursor), _BURIED_AT_ONCE, trust)
         return kept_entries, ahead
 
     @property
@@ -419,23 +401,6 @@ class ClaimPlanner:
             of=self._claimant.key(message.shard) if origin else None,
             message=retry_lane.content(message),
         )
-
-
-def _without(selection: Selection, left: Set[int], current: Cursor) -> Selection:
-    """The selection without the offsets that are left to others: they wait in the cursor."""
-    spans = [Span(n, 1, s.attempt, s.unit) for s in selection.granted for n in s.offsets() if n in left]
-    passed_over = (*selection.passed_over, *(span for span in spans if span.start >= current.next))
-    return replace(selection, granted=without(selection.granted, ranges.of(left)), passed_over=passed_over)
-
-
-def _cursor_behind(slots: Sequence[Slot], cursor: Cursor) -> Cursor:
-    """The cursor as it would stand behind these unclaimed slots."""
-    return replace(cursor, next=slots[-1].end, segment_at=slots[-1].end) if slots else cursor
-
-
-def _fills_an_answer(slots: Sequence[Slot]) -> bool:
-    """Are their bodies so large that the reading ended at them?"""
-    return sum(slot.message.draft.size for slot in slots if slot.message) > MAX_ANSWER_BYTES
 
 
 def attempts_before(draft: Draft) -> int:

@@ -37,8 +37,7 @@ class SettleDecision:
     called: str = ""
 
 
-Decide = Callable[[Receipt, int], SettleDecision]
-"""Receipt and attempt number → decision."""
+Decide = Callable[[Receipt, int], SettleDecision]  # receipt and attempt number → decision
 
 
 def decision_after(

@@ -38,9 +38,9 @@ _STAY = 4  # one receive in so many starts at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
 
+# A shard, or None for the retry lane, and how many messages the answer may have after it: an urgent shard leaves room
+# for the last priority, and comes again.
 _Source = tuple[int | None, int]
-"""A shard, or None for the retry lane, and how many messages the answer may have after it: an urgent shard
-leaves room for the last priority, and comes again."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -32,10 +32,8 @@ class Nack:
     untried: bool = False
 
 
-Alive = Callable[[Topic, Group, str], None]
-"""The consumer with this uid has just shown a sign of life."""
-Members = list[tuple[int, Receipt]]
-"""The receipts of one lease, each with its place in the call."""
+Alive = Callable[[Topic, Group, str], None]  # the consumer with this uid has just shown a sign of life
+Members = list[tuple[int, Receipt]]  # the receipts of one lease, each with its place in the call
 
 
 class Settler:

@@ -14,15 +14,11 @@ from typing import Any
 
 import msgspec
 
-MAX_DELAY_MS = 900_000
-"""A timer that is due later gets its wake-up from the mover's schedule."""
-EARLY_MS = 100
-"""A wake-up comes so long before its first timer is due, at most: the mover then waits."""
-LATE_MS = 1_000 - EARLY_MS
-"""And so long after it, at most."""
+MAX_DELAY_MS = 900_000  # a timer that is due later gets its wake-up from the mover's schedule
+EARLY_MS = 100  # a wake-up comes so long before its first timer is due, at most: the mover then waits
+LATE_MS = 1_000 - EARLY_MS  # and so long after it, at most
 _NEAR_MS = 2_000  # a process that sends two wake-ups within it will send more
-DueTimer = tuple[int, Sequence[int]]
-"""When a timer is due, and the fragments that may have it."""
+DueTimer = tuple[int, Sequence[int]]  # when a timer is due, and the fragments that may have it
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,8 +23,7 @@ _ROWS = 64
 _PAGES = 2
 _SHORTEST_RETENTION_MS = MIN_RETENTION // timedelta(milliseconds=1)
 
-Place = tuple[int, int]
-"""An offset, and where its segment begins."""
+Place = tuple[int, int]  # an offset, and where its segment begins
 Places = dict[ShardKey, Place]
 
 
@@ -152,8 +151,8 @@ def all_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorK
     return [*cursor_keys(topic, group, consumer_uid), cursor_key(topic, group, None, consumer_uid)]
 
 
+# The row that holds an offset, or the last one before it; nothing where there is none.
 ReadBack = Callable[[int], Sequence[Segment]]
-"""The row that holds an offset, or the last one before it; nothing where there is none."""
 
 
 def first_since(

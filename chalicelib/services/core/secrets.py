@@ -22,8 +22,8 @@ from .expiring_cache import TtlCache
 _KEPT_MS = 15 * MINUTE_MS  # how long a process may cache a decrypted secret
 _MARK_CHARS = 32
 
+# What KMS binds a ciphertext to: the purpose of a secret and its row. It cannot be decrypted under another context.
 EncryptionContext = Mapping[str, str]
-"""What KMS binds a ciphertext to: the purpose of a secret and its row. It cannot be decrypted under another context."""
 
 SIGNING_KEY: EncryptionContext = {"secret": "signing-key", "row": "stage/signing-key"}
 

@@ -40,11 +40,10 @@ _LETTERS = 4  # of each of them
 _AS_PRODUCED = 2
 
 
+# A message before its log: delayed, or prepared in a transaction (or cancelled there).
 BeforeLog = DelayedMessage | Transaction
-"""A message before its log: delayed, or prepared in a transaction (or cancelled there)."""
 
-AnyMessage = Message | BeforeLog
-"""A message in its log, or before it."""
+AnyMessage = Message | BeforeLog  # a message in its log, or before it
 
 
 class MessageState(NamedTuple):

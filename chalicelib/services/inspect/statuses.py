@@ -86,10 +86,10 @@ class RecordsAhead:
 
     def __init__(self, records: Records) -> None:
         self._records = records
+        # The offset that was asked for last, and its record.
         self._last: dict[CursorKey, tuple[int, Record | None]] = {}
-        """The offset that was asked for last, and its record."""
+        # By shard: the offsets that were read together, and the records among them by consumer and offset.
         self._ahead: dict[CursorKey, tuple[range, Mapping[tuple[str, int], Record]]] = {}
-        """By shard: the offsets that were read together, and the records among them by consumer and offset."""
 
     def get(self, key: CursorKey, offset: int) -> Record | None:
         """The record of one delivery, read consistently after its cursor."""

@@ -37,8 +37,8 @@ _MOST_COUNTED = 1_000  # timers of a fragment, transactions of a state: more is 
 
 T = TypeVar("T")
 _When = Callable[[Extent, int], int | None]
+# When the message at an offset of a shard came; None if that is not known.
 _TimerCounts = Callable[[str, TimerKind], Counted]
-"""When the message at an offset of a shard came; None if that is not known."""
 
 
 def _unasked(extent: Extent, offset: int) -> None:

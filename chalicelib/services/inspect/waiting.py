@@ -34,12 +34,12 @@ _MOST_READ = 1_000  # messages of a group that wait, and at least a few of each 
 _FEW = 20
 _MOST_WAITERS = 10
 
+# The next timers of all fragments after a position, in order, up to the position that all fragments have been read to
+# (None: to the end).
 ReadTimers = Callable[[str], tuple[list[Timer], str | None]]
-"""The next timers of all fragments after a position, in order, up to the position that all fragments have been read to
-(None: to the end)."""
 
+# A state, and where the next page of that state starts (None: at its beginning).
 Position = tuple[str, str | None]
-"""A state, and where the next page of that state starts (None: at its beginning)."""
 
 _Item = TypeVar("_Item", DelayedMessage, Transaction)
 _Counts = Counter[tuple[int, TimerKind]]  # by time

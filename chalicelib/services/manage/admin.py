@@ -25,8 +25,8 @@ _UID_CHARS = 8
 _TRIES = 8
 _SLACK_MS = 250  # added to the caches' age: the clocks of two processes differ a little
 
+# Makes a retry policy of the one that holds, so that two changes of different parts of it both take effect.
 NewRetry = Callable[[Retry], Retry]
-"""Makes a retry policy of the one that holds, so that two changes of different parts of it both take effect."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

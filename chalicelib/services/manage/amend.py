@@ -28,10 +28,9 @@ from ..produce.producer import Producer
 
 _TRIES = 32  # each lost to another editor, or to a claim of the very message
 
+# How the draft is rewritten, and what is stored beside it.
 Change = tuple[Callable[[Draft], Draft], Successor | None]
-"""How the draft is rewritten, and what is stored beside it."""
-IsToldOf = Callable[[str], bool]
-"""May a refusal name this group to the caller?"""
+IsToldOf = Callable[[str], bool]  # may a refusal name this group to the caller?
 
 
 def _of_all(group: str) -> bool:

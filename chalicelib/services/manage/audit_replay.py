@@ -14,15 +14,15 @@ from ..core.secrets import SigningKeys
 from .registry import Registry
 from .tokens import Tokens
 
+# The token's id in the entries of rotations that were made again; their source is the version of the row then.
 BY = "repair"
-"""The token's id in the entries of rotations that were made again; their source is the version of the row then."""
 _PAGE = 100
 _ID_CHARS = 16
 
 
+# From an entry, the names in its object, the version of the row after the last time (0: there was none) and whether
+# only to look: what is left to do; None if there was nothing to do again.
 Act = Callable[[AuditEntry, Sequence[str], int, bool], str | None]
-"""From an entry, the names in its object, the version of the row after the last time (0: there was none) and whether
-only to look: what is left to do; None if there was nothing to do again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,8 @@ class Kind(StrEnum):
     NO_CHECK = "a transaction has no check"
 
 
+# The write units of putting one right, where all rows are small (1 for the others).
 _WRITES = {Kind.LOG_BEHIND: 2, Kind.NO_MESSAGE: 4, Kind.NO_RECORD: 2, Kind.NO_LETTER: 4}
-"""The write units of putting one right, where all rows are small (1 for the others)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,9 @@ class Finding:
         return _WRITES.get(self.kind, 1)
 
 
+# By the uid of a broadcast's consumer (else ""): the shards and offsets of what waits in the retry lane's log.
 InLane = Callable[[str], set[tuple[int, int]]]
-"""By the uid of a broadcast's consumer (else ""): the shards and offsets of what waits in the retry lane's log."""
-Owner = tuple[Group, str]
-"""A group and "", or a broadcast's group and the uid of one of its consumers."""
+Owner = tuple[Group, str]  # a group and "", or a broadcast's group and the uid of one of its consumers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

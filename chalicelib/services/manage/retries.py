@@ -29,9 +29,9 @@ from ..produce.producer import Producer
 _LANE = -1  # before a group's shards
 _LOOKS = 200  # at what waits in cursors, in one page: each reads a record
 _ENTRIES_PER_WRITE = 40  # an update expression holds 4 KB
+# How far a list has come: first through the cursors, `[consumer uid, shard, offset]`, then through the records,
+# `[sort key]` ("": at their beginning).
 Position = Sequence[Any]
-"""How far a list has come: first through the cursors, `[consumer uid, shard, offset]`, then through the records, `[sort
-key]` ("": at their beginning)."""
 
 
 @dataclass(frozen=True, slots=True)

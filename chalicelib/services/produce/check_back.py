@@ -15,18 +15,12 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from ...domain import transaction as states
 from ...domain.errors import Conflict, NotFound, Unavailable
 from ...domain.limits import CHECK_TIMEOUT, MAX_CHECKS
 from ...domain.segment import ShardKey
 from ...domain.timer import ANY, Timer, TimerKind
-from ...domain.transaction import (
-    CheckAnswer,
-    Transaction,
-    TransactionState,
-    answer_seconds,
-    answered,
-    may_begin,
-)
+from ...domain.transaction import CheckAnswer, Transaction, TransactionState
 from ...ports.world import Clock, Sender
 from ...store import Marks, Timers, Transactions
 from ..core.counters import CHECKS, Counters
@@ -75,7 +69,7 @@ class Checker:
         if transaction is None or transaction.state is not TransactionState.PREPARED:
             self._end(check)
             return "decided before"
-        if not may_begin(transaction, check.next_ms, self.clock.now_ms()):
+        if not states.may_begin(transaction, check.next_ms, self.clock.now_ms()):
             return "repeated"
         new = replace(transaction, check_ms=check.next_ms)
         try:
@@ -89,7 +83,7 @@ class Checker:
             return "postponed"
         secrets = self.transactor.secrets(topic)
         now_ms = self.clock.now_ms()
-        seconds = answer_seconds(transaction, check.next_ms, now_ms)
+        seconds = states.answer_seconds(transaction, check.next_ms, now_ms)
         stored_in_seconds = seconds + sum(_PAUSES_SECONDS) + _MARGIN_SECONDS
         new = replace(new, answer_by_ms=now_ms + round(stored_in_seconds * 1000))
         if not self.transactions.change(transaction, new):
@@ -129,7 +123,7 @@ class Checker:
                 is_latest = transaction.check_ms == version.check_ms
                 if transaction.checks > version.checks if is_latest else not is_first:
                     return "unknown"
-                new = answered(transaction, answer)
+                new = states.answered(transaction, answer)
                 if new.checks >= MAX_CHECKS:
                     if self._give_up(transaction, new):
                         return "UNDECIDED"

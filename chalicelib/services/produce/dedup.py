@@ -99,8 +99,8 @@ def has_time(draft: Draft) -> bool:
     return draft.due_ms is not None or draft.accepted_ms is not None
 
 
+# What a draft comes to whose dedup id has an entry; a draft: it is to be stored.
 Judge = Callable[[Draft, DedupEntry], "Draft | ProduceResult | HeadraceError"]
-"""What a draft comes to whose dedup id has an entry; a draft: it is to be stored."""
 
 _T = TypeVar("_T")
 
@@ -115,8 +115,7 @@ class FirstUse(Enum):
     CANCELLED = auto()
 
 
-FirstUseOf = Callable[[str], FirstUse]
-"""By the message's id."""
+FirstUseOf = Callable[[str], FirstUse]  # by the message's id
 
 
 def unknown_use(_: str) -> FirstUse:

@@ -7,23 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...domain import notice
+from ...domain import timer as timing
 from ...domain.append import Promotable
 from ...domain.attention import Attention, Kind, stopped_schedule
 from ...domain.errors import NotFound, TooLarge, TooMany, Unreadable
 from ...domain.message import Draft, Firing
 from ...domain.notice import ABOUT_HEADER
 from ...domain.segment import ShardKey
-from ...domain.timer import (
-    ANY,
-    MISSED_MS,
-    Fired,
-    Overlap,
-    Schedule,
-    Timer,
-    TimerKind,
-    draft_for_log,
-    firing_of,
-)
+from ...domain.timer import Fired, Overlap, Schedule, Timer, TimerKind
 from ...domain.times import HOUR_MS
 from ...domain.topic import Group, Topic, lane_of
 from ...modes import POLICIES
@@ -66,8 +57,8 @@ class Due:
             return len(timers)
         if timers[0].kind is TimerKind.OUTBOX:
             return self._append_notices(home, timers)
-        number = None if shard.shard == ANY else shard.shard
-        members = [(t, replace(draft_for_log(t), shard=number)) for t in timers if t.draft]
+        number = None if shard.shard == timing.ANY else shard.shard
+        members = [(t, replace(timing.draft_for_log(t), shard=number)) for t in timers if t.draft]
         messages = [message for message in self.producer.move(home, members) if message]
         self.waker.wake_after_append(home, messages)
         return len(messages)
@@ -76,13 +67,13 @@ class Due:
         """Put the messages of schedules into the log, each in the transaction that stores its next timer. The timer of
         a schedule that was changed since is dropped."""
         now_ms = self.clock.now_ms()
-        names = sorted(firing_of(timer).schedule for timer in timers)
+        names = sorted(timing.firing_of(timer).schedule for timer in timers)
         schedules = self.control.schedules_between(names[0], names[-1]) if len(names) > _MANY else {}
         moves: list[tuple[Fired, Draft]] = []
         others: list[Timer] = []
         refusal: Unreadable | None = None
         for timer in timers:
-            firing = firing_of(timer)
+            firing = timing.firing_of(timer)
             try:
                 schedule = schedules.get(firing.schedule) or self.control.schedule(firing.schedule)
             except Unreadable as error:  # its timer waits for a repair, and holds up no other
@@ -117,10 +108,10 @@ class Due:
 
     def _missed(self, schedule: Schedule, timer: Timer, now_ms: int) -> tuple[Timer, ...]:
         """The event that a time was missed: of the first of those that are caught up with."""
-        if now_ms - timer.due_ms <= MISSED_MS or timer.stored_ms > timer.due_ms:
+        if now_ms - timer.due_ms <= timing.MISSED_MS or timer.stored_ms > timer.due_ms:
             return ()
         events = self.control.events(consistent=False)
-        return notice.of_missed(events, schedule, firing_of(timer).at_ms, now_ms)
+        return notice.of_missed(events, schedule, timing.firing_of(timer).at_ms, now_ms)
 
     def _is_held(self, home: Topic, schedule: Schedule, firing: Firing) -> bool:
         is_alone = schedule.overlap is Overlap.SKIP and bool(firing.last_id)

@@ -25,20 +25,9 @@ from ..core.catalog import Catalog
 from ..core.counters import ACCEPTED, Counters
 from ..core.rate_limiter import RateLimits
 from . import dedup
+from . import drafts as planning
 from .appender import Appender, entries_of
-from .drafts import (
-    UnitNames,
-    count_that_can_move,
-    dead_by_limit,
-    log_shard_of,
-    place_of,
-    refusal,
-    runs_of,
-    timer_batches,
-    too_many,
-    unit_of,
-    without_time,
-)
+from .drafts import UnitNames
 from .resend import ResendLookup, RowsFound
 
 
@@ -89,7 +78,7 @@ class Producer:
         later: list[int] = []
         for i, draft in enumerate(drafts):
             if outcomes[i] is None and first_of.setdefault(draft.dedup_id or f"\0{i}", i) == i:
-                shard = place_of(topic, draft)
+                shard = planning.place_of(topic, draft)
                 if request and isinstance(shard, range):
                     shard = shard[request.shard(len(shard))]
                 (by_shard[shard] if draft.due_ms is None else later).append(i)
@@ -99,7 +88,7 @@ class Producer:
             resend_lookup = None
             if request and isinstance(shard, int):
                 resend_lookup = ResendLookup(self.log, request, topic.shard_key(shard))
-            items = [(i, without_time(drafts[i])) for i in members]
+            items = [(i, planning.without_time(drafts[i])) for i in members]
             self._produce_to(topic, shard, items, outcomes, judge, by, resend_lookup)
         for i, draft in enumerate(drafts):
             if outcomes[i] is None:
@@ -117,7 +106,7 @@ class Producer:
                 f"No group of topic {topic.name!r} has the host {host!r} of callback_url in its `callbacks`."
             )
             return Refused("CALLBACK_REFUSED", words)
-        return refusal(topic, draft)
+        return planning.refusal(topic, draft)
 
     def _limit(
         self, topic: Topic, drafts: Sequence[Draft], request: Request | None, outcomes: Outcomes
@@ -130,9 +119,9 @@ class Producer:
         no_money = self.budgets.refusal(topic)
         over = set(new if no_money else new[self.rate_limits.admit(topic, len(new)) :])
         if no_money is None and topic.on_rate_limit == "dead_letter":
-            return [dead_by_limit(draft) if i in over else draft for i, draft in enumerate(drafts)]
+            return [planning.dead_by_limit(draft) if i in over else draft for i, draft in enumerate(drafts)]
         for i in over:
-            outcomes[i] = no_money or too_many(topic)
+            outcomes[i] = no_money or planning.too_many(topic)
         return drafts
 
     def admit(self, topic: Topic, draft: Draft) -> Draft:
@@ -153,7 +142,7 @@ class Producer:
         stored: set[int] = set()
         for i, draft in enumerate(drafts):
             if draft.due_ms is None:
-                shard = place_of(topic, draft)
+                shard = planning.place_of(topic, draft)
                 by_shard[shard if isinstance(shard, int) else shard[request.shard(len(shard))]].append(i)
             if draft.dedup_id and dedup.has_time(draft) and self._is_remembered(topic, draft.dedup_id):
                 stored.add(i)
@@ -182,10 +171,10 @@ class Producer:
         outcomes: list[ProduceResult | None] = [None] * len(members)
         by_shard: defaultdict[int | range, list[int]] = defaultdict(list)
         for i, (_, draft) in enumerate(members):
-            by_shard[place_of(topic, draft)].append(i)
+            by_shard[planning.place_of(topic, draft)].append(i)
         for shard, indexes in by_shard.items():
             while indexes:
-                now = count_that_can_move([members[i][0] for i in indexes])
+                now = planning.count_that_can_move([members[i][0] for i in indexes])
                 pack = self.log.pack([members[i][1] for i in indexes[:now]])
                 chunk = indexes[: len(pack.drafts)]
                 answer = self.appender.append(topic, shard, pack, (), [members[i][0] for i in chunk])
@@ -203,8 +192,8 @@ class Producer:
         repeat: each is moved at most once. Empty: another process does it."""
         results: list[ProduceResult] = []
         while drafts:
-            shard = place_of(topic, drafts[0])
-            pack = self.log.pack([draft for draft in drafts if place_of(topic, draft) == shard])
+            shard = planning.place_of(topic, drafts[0])
+            pack = self.log.pack([draft for draft in drafts if planning.place_of(topic, draft) == shard])
             moved = {id(draft) for draft in pack.drafts}
             drafts = [draft for draft in drafts if id(draft) not in moved]
             source = Part(timer, tuple(drafts)) if drafts else timer
@@ -223,27 +212,27 @@ class Producer:
         the same ordering key are not stored."""
         errors: dict[str | None, HeadraceError] = {}
         drafts = [(i, replace(draft, id=self._timed_id(topic, draft))) for i, draft in members]
-        for run in timer_batches(drafts):
+        for run in planning.timer_batches(drafts):
             try:
-                going = [(i, draft) for i, draft in run if unit_of(topic, draft) not in errors]
+                going = [(i, draft) for i, draft in run if planning.unit_of(topic, draft) not in errors]
                 items = [(i, d, self._first_timer(topic, self.offload(topic, d))) for i, d in going]
                 self._store_batch(topic, items, outcomes, judge)
             except HeadraceError as error:
-                errors |= {unit: error for _, draft in going if (unit := unit_of(topic, draft))}
+                errors |= {unit: error for _, draft in going if (unit := planning.unit_of(topic, draft))}
                 for i, _ in going:
                     outcomes[i] = outcomes[i] or error
             for i, draft in run:
-                outcomes[i] = outcomes[i] or errors[unit_of(topic, draft)]
+                outcomes[i] = outcomes[i] or errors[planning.unit_of(topic, draft)]
 
     def _timed_id(self, topic: Topic, draft: Draft) -> str:
         """The id of a delayed draft; those of a batch rise in its order."""
         assert draft.due_ms is not None
-        id_of = partial(ids.timed_id, shard=log_shard_of(topic, draft), due_ms=draft.due_ms)
+        id_of = partial(ids.timed_id, shard=planning.log_shard_of(topic, draft), due_ms=draft.due_ms)
         return id_of(self.waiting_name(topic, draft, id_of) or self.random.id(ids.REQUEST_ID_CHARS))
 
     def waiting_name(self, topic: Topic, draft: Draft, id_of: Callable[[str], str]) -> str | None:
         """A name for a message that will wait; `id_of` makes its id of it. None if it has no order to keep."""
-        unit = unit_of(topic, draft)
+        unit = planning.unit_of(topic, draft)
         return None if unit is None else self._unit_names.name(topic, unit, id_of)
 
     def _store_batch(
@@ -277,7 +266,7 @@ class Producer:
         """The timer of a delayed draft, under the draft's own id; stored now, unless `stored_ms` says when."""
         assert draft.due_ms is not None
         assert draft.id is not None
-        shard = log_shard_of(topic, draft)
+        shard = planning.log_shard_of(topic, draft)
         shard_key = topic.shard_key(ANY if shard is None else shard)
         stored_ms = self.clock.now_ms() if stored_ms is None else stored_ms
         timer = Timer(draft.due_ms, draft.id, TimerKind.DELIVER, shard_key, stored_ms=stored_ms)
@@ -297,7 +286,7 @@ class Producer:
         """Fill in the outcomes of drafts that go to one shard. After a failure the later drafts are not stored:
         otherwise a repeated draft would come after them."""
         try:
-            for run in runs_of(members):
+            for run in planning.runs_of(members):
                 items_left = [(i, draft, self.offload(topic, draft)) for i, draft in run]
                 while items_left:
                     items_left = self._append(topic, shard, items_left, outcomes, judge, by, resend_lookup)

@@ -31,8 +31,7 @@ _LOOKS = 3  # at a timer that may be moved meanwhile
 _PAGE = 250
 _TIMING = tuple(Timing.__dataclass_fields__)
 
-Check = Callable[[str], None]
-"""Raises Forbidden where the caller may not use this topic."""
+Check = Callable[[str], None]  # raises Forbidden where the caller may not use this topic
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

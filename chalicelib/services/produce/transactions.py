@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...domain import ids, signing
+from ...domain import transaction as states
 from ...domain.append import DedupEntry
 from ...domain.errors import Conflict, NotFound, Unavailable, unavailable
 from ...domain.limits import DEFAULT_CHECK_AFTER_SECONDS, MAX_CHECKS
@@ -19,18 +20,7 @@ from ...domain.message import Draft
 from ...domain.record import FailureFilter
 from ...domain.timer import ANY
 from ...domain.topic import Topic
-from ...domain.transaction import (
-    DECIDED,
-    CheckAnswer,
-    Transaction,
-    TransactionState,
-    answered,
-    asked_again,
-    check_timer,
-    committed,
-    committed_draft,
-    rolled_back,
-)
+from ...domain.transaction import CheckAnswer, Transaction, TransactionState
 from ...ports.world import Clock, Random
 from ...store import Transactions
 from ..core.catalog import Catalog
@@ -104,7 +94,7 @@ class Transactor:
                 raise error
             return self.find(ids.parse_half_id(entry.message_id) or ""), False
         if checks.after_seconds < _WAKES_BELOW_SECONDS:
-            self.waker.wake_movers([check_timer(new)])
+            self.waker.wake_movers([states.check_timer(new)])
         return new, True
 
     def _new(
@@ -170,10 +160,10 @@ class Transactor:
         old = self.transactions.get(transaction.id)
         if old is None or not _may_be_asked_again(old):
             return False
-        new = asked_again(old, self.clock.now_ms())
-        if not self.transactions.change(old, new, store=[check_timer(new)]):
+        new = states.asked_again(old, self.clock.now_ms())
+        if not self.transactions.change(old, new, store=[states.check_timer(new)]):
             return False
-        self.waker.wake_movers([check_timer(new)])
+        self.waker.wake_movers([states.check_timer(new)])
         return True
 
     def secret(self, topic: Topic) -> bytes:
@@ -204,10 +194,10 @@ class Transactor:
         Raises Conflict where the opposite was decided, and NotFound.
         """
         for _ in range(_TRIES):
-            if transaction.state in DECIDED:
+            if transaction.state in states.DECIDED:
                 return _require_same_decision(transaction, decision)
             if answer:
-                transaction = answered(transaction, answer)
+                transaction = states.answered(transaction, answer)
             if decision is TransactionState.COMMITTED:
                 new = self._commit(replace(transaction, committed_by=by))
             else:
@@ -221,13 +211,13 @@ class Transactor:
         raise unavailable("Others keep changing this transaction; try again.")
 
     def _roll_back(self, transaction: Transaction, by: str) -> Transaction | None:
-        new = rolled_back(transaction, self.clock.now_ms(), by)
+        new = states.rolled_back(transaction, self.clock.now_ms(), by)
         return new if self.transactions.change(transaction, new) else None
 
     def _commit(self, transaction: Transaction) -> Transaction | None:
         """None: it was changed meanwhile."""
         topic, now_ms = self.topic_of(transaction), self.clock.now_ms()
-        draft = committed_draft(transaction, now_ms)
+        draft = states.committed_draft(transaction, now_ms)
         comes_ms = draft.due_ms or now_ms
         expires_s = topic.expires_s(comes_ms)
         # The message's id leads to it by this row; the retention may have been raised since the preparation.
@@ -241,14 +231,14 @@ class Transactor:
         if message is None or message.shard is None:
             return None
         self.waker.wake_after_append(topic, [message])
-        return committed(transaction, message.accepted_ms, shard=message.shard, offset=message.offset)
+        return states.committed(transaction, message.accepted_ms, shard=message.shard, offset=message.offset)
 
     def _commit_for_later(
         self, topic: Topic, transaction: Transaction, draft: Draft, now_ms: int
     ) -> Transaction | None:
         timer = self.producer.timer(topic, draft)
         shard = None if timer.shard.shard == ANY else timer.shard.shard
-        new = committed(transaction, now_ms, shard=shard, due_ms=timer.due_ms)
+        new = states.committed(transaction, now_ms, shard=shard, due_ms=timer.due_ms)
         if not self.transactions.change(transaction, new, store=[timer]):
             return None
         self.waker.wake_movers([timer])

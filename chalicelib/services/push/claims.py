@@ -25,8 +25,7 @@ _MOST_IN_RUNS = 100  # of one claim
 _FAULTS = 2  # of different sources: then the store itself has a fault
 _REST_LOOKS = 10  # so many looks leave a refused source out: the store's client tries long before it gives up
 
-Grant = tuple[Consumer, Sequence[ClaimedMessage]]
-"""A consumer, and the messages that it claimed."""
+Grant = tuple[Consumer, Sequence[ClaimedMessage]]  # a consumer, and the messages that it claimed
 
 
 @dataclass(eq=False)

@@ -16,9 +16,9 @@ from ...domain.topic import Consumer, Group, Topic
 from ...ports.world import Clock
 from ..core.expiring_cache import TtlCache
 
+# Write a consumer's failing_ms, open_until_ms and times_opened to its registration, as they follow from what is
+# stored there at that moment; None: it was deleted.
 Save = Callable[[Topic, Group, Consumer, Callable[[Consumer], Health]], Consumer | None]
-"""Write a consumer's failing_ms, open_until_ms and times_opened to its registration, as they follow from what is stored
-there at that moment; None: it was deleted."""
 Disable = Callable[[Topic, Group, Consumer, str], object]
 
 

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from ...store import Timers
 
 
-Teams = Callable[[Topic, Group], Team]
-"""The owners of a group's shards, and its push consumers."""
+Teams = Callable[[Topic, Group], Team]  # the owners of a group's shards, and its push consumers
 
 
 @dataclass(kw_only=True, frozen=True)

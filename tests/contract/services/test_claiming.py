@@ -17,8 +17,8 @@ from chalicelib.domain.segment import Allocation, ShardKey
 from chalicelib.domain.spans import HEAVY, Span
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Group, cursor_key
-from chalicelib.services.consume.claim_choice import DEAD_PER_WRITE
-from chalicelib.services.consume.claim_plan import ClaimPlan, ClaimPlanner
+from chalicelib.services.consume.claim_choice import DEAD_PER_WRITE, ClaimPlan
+from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.claimant import Claimant, ClaimedMessage
 from chalicelib.services.consume.decision import SettleDecision
 from chalicelib.services.consume.settle import Nack
