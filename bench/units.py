@@ -207,6 +207,11 @@ def _measure_claim_and_settle(b: Bench, mode: str, size: int) -> Iterator[Figure
     b.batch(name, _messages(b, size))
     cost = _cycle(b, name, size, consumer)
     yield at_most(f"the same under a rate limit, {mode}: write units", cost.writes, 4, "WU", cost_text(cost))
+    if mode == "queue":
+        b.group(name, "g", rate_limit=None, key_concurrency=1)
+        b.batch(name, _messages(b, size))
+        cost = _cycle(b, name, size, consumer)
+        yield at_most("the same with key_concurrency: write units", cost.writes, 3, "WU", cost_text(cost))
 
 
 def _measure_runs(b: Bench) -> Iterator[Figure]:

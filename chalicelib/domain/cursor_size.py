@@ -24,7 +24,10 @@ def most_bytes(cursor: Cursor) -> int:
     """An estimate of the most bytes that the stored item can take, however its leased messages are settled or returned:
     in any order, and with different due times where messages wait in the cursor."""
     leases = (
-        len(lease.token) + len(lease.owner) + _LEASE_BYTES + sum(_bytes(s) + _growth(s) for s in lease.spans)
+        len(lease.token)
+        + len(lease.owner)
+        + _LEASE_BYTES
+        + sum(_bytes(s) + _growth(s, bool(lease.run_ms)) for s in lease.spans)
         for lease in cursor.leases.values()
     )
     amended_bytes = sum(len(f"{low}+{high - low}") + 1 for low, high in cursor.amended)
@@ -44,13 +47,16 @@ def _bytes(span: Span) -> int:
     return len(str(span.start)) + mask + len(str(span.attempt)) + len(span.unit) + due_bytes + 3
 
 
-def _growth(span: Span) -> int:
+def _growth(span: Span, in_run: bool) -> int:
     """How many bytes a leased span may grow by: the mark of a lapse, and a mask or, if it has an ordering unit, a due
-    time, and an entry for those of a run that wait behind it. In other groups a message that finds no room to wait gets
-    a timer (`has_room_for_returns`). An entry that grows in another way must be counted here."""
+    time, and an entry for those of a run that wait behind it, or for each other message of its key. In other groups a
+    message that finds no room to wait gets a timer (`has_room_for_returns`). An entry that grows in another way must be
+    counted here."""
     has_mask = span.mask or span.count <= _RUNS
     mask_bytes = 0 if has_mask else (span.end - span.start) // _BITS + _RUN_BYTES
     if span.unit and span.unit != HEAVY:
+        if not in_run:
+            return _WAIT_BYTES + (span.count - 1) * (_bytes(span) + _WAIT_BYTES + _ENTRY_BYTES)
         return _WAIT_BYTES + (_bytes(span) + _ENTRY_BYTES + mask_bytes if span.count > 1 else 0)
     return _LAPSE_BYTES + mask_bytes
 

@@ -3,14 +3,14 @@ cursor."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from . import ranges
 from .cursor import RETURNING, Cursor, Disposition, Lease, Result, Selection, raise_floor, start_at
 from .limits import MAX_AMENDED_RANGES
-from .spans import LAPSED_MS, Span, coalesce, in_order, ranges_of, without
+from .spans import HEAVY, LAPSED_MS, Span, coalesce, in_order, ranges_of, without
 
 
 def lapse(cursor: Cursor, now_ms: int) -> Cursor:
@@ -73,6 +73,21 @@ def free_units(cursor: Cursor, now_ms: int) -> set[str]:
     first_spans = {span.unit: span for span in reversed(cursor.waiting)}
     first_dues = {span.unit: span for span in reversed(due_spans(cursor, now_ms))}
     return {unit for unit, span in first_dues.items() if span == first_spans[unit]} - leased_units(cursor)
+
+
+def leased_counts(cursor: Cursor) -> Counter[str]:
+    """How many messages of each unit of a cursor are leased."""
+    counts: Counter[str] = Counter()
+    for lease in cursor.leases.values():
+        for span in lease.spans:
+            counts[span.unit] += span.count
+    return counts
+
+
+def full_units(cursor: Cursor, most: int) -> set[str]:
+    """The keys of a cursor of which so many messages are leased, or more; none where 0 sets no bound."""
+    counts = leased_counts(cursor)
+    return {unit for unit, count in counts.items() if most and count >= most and unit not in ("", HEAVY)}
 
 
 def leased_units(cursor: Cursor) -> set[str]:

@@ -306,6 +306,13 @@ class GroupSettings:
         help="how many messages a second its consumers get, over all shards and processes, retries included; "
         "[further ones wait](howto/peaks.md). 0.5 is one every two seconds",
     )
+    key_concurrency: int | None = setting(
+        None,
+        most=100,
+        label="Of one ordering key at most",
+        help="in a queue, how many messages of one ordering key are [in flight at once](flow_control.md#of-one-key), "
+        "retries included; messages without a key are free",
+    )
     tenant_share: int = setting(
         75,
         most=100,

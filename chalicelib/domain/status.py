@@ -29,7 +29,7 @@ class Because(StrEnum):
     RATE_LIMITED = "rate_limited"  # the group had what its rate allows for now
     NOT_OWNER = "not_owner"  # other consumers have the shards, or a part of their messages
     CURSOR_FULL = "cursor_full"  # a shard's position has no space until something is settled
-    KEYS_WAIT = "keys_wait"  # of a serial group: behind an earlier message of their ordering key
+    KEYS_WAIT = "keys_wait"  # behind earlier messages of their ordering key, which are in flight or failed
     IN_FLIGHT = "in_flight"  # all that is there is leased, or waits for its time
     EMPTY = "empty"
 

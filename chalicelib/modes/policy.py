@@ -42,6 +42,7 @@ class Candidate:
     size: int = 0  # bytes it takes in an answer
     tenant: str | None = None
     is_skipped: bool = False  # a claim has left it behind for those of other tenants
+    in_shard: int = 0  # how many of its key the shard of a lane's entry has leased
     turn: Turn = Turn.FIRST
 
 
@@ -55,6 +56,14 @@ class Policy(Protocol):
     # Does a failed message wait in the cursor, and block its ordering unit? If not, a retry timer moves it to the
     # retry lane.
     holds_back: bool
+
+    waits_in_cursor: bool
+    """Does a failed message wait in the cursor, which reserves the space? If its unit is one of a key, it does."""
+
+    @property
+    def of_key(self) -> int:
+        """How many messages of one ordering key may be leased, where it does not block its unit; 0: any number."""
+        ...
 
     @property
     def run(self) -> int:

@@ -28,6 +28,8 @@ class Serial:
     per_consumer = False
     reads_units = True
     holds_back = True
+    waits_in_cursor = True
+    of_key = 0
 
     def select(
         self, cursor: Cursor, returned: Sequence[Candidate], unclaimed: Sequence[Candidate], most: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -112,7 +112,7 @@ class World:
                 assert self.due.pop(offset, 0) <= self.now_ms, "I9: delivered before it was due"
                 self.grants[offset] += 1
                 assert span.attempt == self.grants[offset], "I14: attempts are 1, 2, 3 …"
-                if self.policy.reads_units:
+                if self.policy.holds_back:
                     self._in_order(offset, run if self.policy.run else set())
                     run.add(offset)
 
@@ -169,12 +169,19 @@ class World:
 
     def _check_units(self, leased_offsets: list[int]) -> None:
         units = [self.units[o] for lease in self.stored.leases.values() for o in lease.begun()]
-        assert len(units) == len(set(units)), "I7: at most one message of a unit is in processing"
+        most = max(1, self.policy.of_key)
+        assert max(Counter(units).values(), default=0) <= most, (
+            "I7: at most one message of a unit (n of a key)"
+        )
         assert self.policy.run or len(units) == len(leased_offsets)
 
     def stuck(self, snapshot: Cursor) -> bool:
         """May a claim that knows the truth grant nothing? Only if no message could be granted."""
         current = transitions.lapse(snapshot, self.now_ms)
+        if self.policy.of_key:
+            full = transitions.full_units(current, self.policy.of_key)
+            due_units = (s.unit for s in transitions.due_spans(current, self.now_ms))
+            return {*due_units, *self.units[current.next :]} <= full
         busy_units = {s.unit for lease in current.leases.values() for s in lease.spans}
         for span in sorted(current.waiting, key=lambda s: s.start):
             if not self.policy.reads_units:

@@ -22,7 +22,7 @@ from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.spans import Span, coalesce
 from chalicelib.domain.times import DAY_MS
 from chalicelib.domain.topic import Mode
-from chalicelib.modes import POLICIES, Candidate, ClaimVerdict, Policy, Serial, Turn
+from chalicelib.modes import POLICIES, Candidate, ClaimVerdict, Keyed, Policy, Serial, Turn
 from chalicelib.store.cursors import _item, cursor_of
 from tests.support import factories as make
 from tests.support.cursor_bytes import bytes_of
@@ -214,7 +214,7 @@ class BoundMachine(RuleBasedStateMachine):
         assert cursor_of(_item(self.stored)) == self.stored
 
 
-@pytest.mark.parametrize("policy", [POLICIES[Mode.QUEUE], POLICIES[Mode.SERIAL], Serial(run=1)])
+@pytest.mark.parametrize("policy", [POLICIES[Mode.QUEUE], POLICIES[Mode.SERIAL], Serial(run=1), Keyed(3)])
 def test_no_history_makes_a_cursor_large(policy: Policy) -> None:
     machine = type("Bound", (BoundMachine,), {"policy": policy})
     run_state_machine_as_test(machine, settings=settings(max_examples=5, stateful_step_count=15))

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from chalicelib.domain import cursor_transitions as transitions
 from chalicelib.domain import cursor_write
 from chalicelib.domain.cursor import Cursor, Disposition, Result, raise_floor
-from chalicelib.modes import POLICIES, Policy, Serial
+from chalicelib.modes import POLICIES, Keyed, Policy, Serial
 from tests.support.cursor_world import GONE, LEASE_MS, World, span_of
 
 ACTORS = ("ann", "bob", "cid")
@@ -218,7 +218,9 @@ class CursorMachine(RuleBasedStateMachine):
         assert not end.waiting
 
 
-@pytest.mark.parametrize("policy", [*POLICIES.values(), Serial(run=4)], ids=[*POLICIES, "runs"])
+@pytest.mark.parametrize(
+    "policy", [*POLICIES.values(), Serial(run=4), Keyed(2)], ids=[*POLICIES, "runs", "keys"]
+)
 def test_no_interleaving_of_actors_with_stale_copies_breaks_a_cursor(policy: Policy) -> None:
     machine = type("Cursor", (CursorMachine,), {"policy": policy})
     run_state_machine_as_test(machine, settings=settings(max_examples=50, stateful_step_count=40))

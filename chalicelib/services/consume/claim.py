@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -177,8 +178,13 @@ class Claimer:
             shard=shard,
             key=key,
             recent_tenants=self.recent_tenants,
+            leased_in=lambda n: self._leased_in(claimant.key(n), now_ms),
             now_ms=now_ms,
         )
+
+    def _leased_in(self, key: CursorKey, now_ms: int) -> Counter[str]:
+        """How many messages of each unit a shard's cursor has leased: one read."""
+        return transitions.leased_counts(transitions.lapse(self.states.read(key).cursor, now_ms))
 
     def settle_unwanted(self, claimant: Claimant, shard: int, has_time: Callable[[], bool]) -> None:
         """For the schedule `sweep`: settle the next unclaimed messages of a shard up to the first that the group

@@ -62,15 +62,25 @@ class ClaimPlan:
 
 
 def dues(policy: Policy, current: Cursor, now_ms: int) -> list[Iterator[tuple[int, Span]]]:
-    """The waiting offsets that are due, in their order; with units, those of each unit that may go on. Without, those
+    """The waiting offsets that are due, in their order; in order by unit, those of each that may go on. Else those
     whose leases ended come last, and of them those that had the most: the others do not wait for them; and behind
     these, what was skipped of heavy tenants."""
     spans = transitions.due_spans(current, now_ms)
-    if policy.reads_units:
+    if policy.holds_back:
         units = transitions.free_units(current, now_ms)
         free_spans = (s for s in spans if s.unit in units)
         return [in_order(unit) for unit in _grouped(free_spans, attrgetter("unit"))]
-    return [chain.from_iterable(map(in_order, _grouped(spans, lambda s: (is_skipped(s), _lapses(s)))))]
+    queue = chain.from_iterable(map(in_order, _grouped(spans, lambda s: (is_skipped(s), _lapses(s)))))
+    return [_within(policy.of_key, current, queue) if policy.of_key else queue]
+
+
+def _within(most: int, current: Cursor, queue: Iterable[tuple[int, Span]]) -> Iterator[tuple[int, Span]]:
+    """Of each key so many that `most` of it are leased then."""
+    counts = transitions.leased_counts(current)
+    for offset, span in queue:
+        if span.unit in ("", HEAVY) or counts[span.unit] < most:
+            counts[span.unit] += 1
+            yield offset, span
 
 
 def _grouped(spans: Iterable[Span], key: Callable[[Span], Any]) -> Iterator[list[Span]]:
@@ -113,9 +123,11 @@ def because_of(policy: Policy, current: Cursor, choice: Choice, *, has_room: boo
     """Why nothing is granted, if nothing is, as far as the claim has read. `has_room`: it could grant something."""
     if choice.granted_count:
         return Because.NOT_OWNER
-    if not has_room or (policy.holds_back and not cursor_size.has_room_for_new(current)):
+    if not has_room or (policy.waits_in_cursor and not cursor_size.has_room_for_new(current)):
         return Because.CURSOR_FULL
-    if policy.reads_units and (current.waiting or choice.passed_over):
+    busy = transitions.full_units(current, policy.of_key)
+    are_waiting = any(policy.holds_back or span.unit in busy for span in current.waiting)
+    if policy.reads_units and (choice.passed_over or are_waiting):
         return Because.KEYS_WAIT
     is_waited_for = current.leases or current.waiting or choice.passed_over
     return Because.IN_FLIGHT if is_waited_for else Because.EMPTY

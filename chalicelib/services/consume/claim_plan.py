@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain, islice, takewhile
 from operator import itemgetter
 
@@ -42,6 +44,7 @@ class ClaimPlanner:
         shard: int | None,
         key: CursorKey,
         recent_tenants: RecentTenants,
+        leased_in: Callable[[int], Counter[str]],
         now_ms: int,
     ) -> None:
         self._reader = reader
@@ -50,6 +53,7 @@ class ClaimPlanner:
         self._shard = shard
         self._key = key
         self._recent_tenants = recent_tenants
+        self._leased_in = cache(leased_in)
         self._may_skip = True  # messages of heavy tenants
         self._now_ms = now_ms
 
@@ -92,7 +96,7 @@ class ClaimPlanner:
         wanted_count = 0 if is_alone else min(enough, MAX_RECEIVE)
         if not self._policy.reads_units:
             wanted_count = max(0, wanted_count - sum(not each.is_skipped for each in back))
-        if self._policy.holds_back and not cursor_size.has_room_for_new(current):
+        if self._policy.waits_in_cursor and not cursor_size.has_room_for_new(current):
             wanted_count = 0
         messages = {s.offset: s.message for s in slots if s.message}
         ahead: list[Slot] = []
@@ -126,7 +130,7 @@ class ClaimPlanner:
             selection = self._policy.select(current, choice.back, choice.new_candidates, part)
         if left := {n for n, each in messages.items() if self._claimant.leaves(each)}:
             selection = claim_choice.leave_out(selection, left, current)
-        is_idle = has_tenants and not (selection.granted or selection.settled or self._policy.reads_units)
+        is_idle = has_tenants and not (selection.granted or selection.settled or self._policy.holds_back)
         if is_idle and len(ahead) < _LOOKAHEAD:
             selection = Selection(next=current.next)  # a write would only say that all of it waits
         plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
@@ -228,7 +232,7 @@ class ClaimPlanner:
         first that can be delivered, for the others wait for it, or in a run those behind it, too; first the first of
         each unit, then the second ones, so that those of one unit do not fill an answer. Who pulls gets a message whose
         lease ended alone (True), for it may have ended its consumer."""
-        reads_units, run = self._policy.reads_units, self._policy.run
+        is_ordered, run = self._policy.holds_back, self._policy.run
         units: set[str] = set()  # of which more may follow in a run
         candidates: list[Candidate] = []
         slots: list[Slot] = []
@@ -239,7 +243,7 @@ class ClaimPlanner:
             turn = sorted(((*due, queue) for queue in queues for due in islice(queue, 1)), key=itemgetter(0))
             queues = []
             for offset, span, queue in turn:
-                if len(slots) == (_LOOKAHEAD if reads_units else most) or size > MAX_ANSWER_BYTES:
+                if len(slots) == (_LOOKAHEAD if is_ordered else most) or size > MAX_ANSWER_BYTES:
                     return candidates, slots, False
                 is_alone = span.has_lapsed and not self._claimant.is_called
                 if is_alone and not all(map(is_settled, candidates)):
@@ -248,7 +252,7 @@ class ClaimPlanner:
                 if self._claimant.leaves(slots[-1].message):
                     left += 1
                     del slots[-1]
-                    queues += [] if reads_units or left > _LOOKAHEAD else [queue]
+                    queues += [] if is_ordered or left > _LOOKAHEAD else [queue]
                     continue
                 candidates.append(self._candidate(slots[-1], span))
                 size += candidates[-1].size
@@ -257,7 +261,7 @@ class ClaimPlanner:
                 may_follow = len(slots) < run and (span.unit in units or len(units) < most)
                 if may_follow and not is_settled(candidates[-1]):
                     units.add(span.unit)
-                if not reads_units or may_follow or is_settled(candidates[-1]):
+                if not is_ordered or may_follow or is_settled(candidates[-1]):
                     queues.append(queue)
         return candidates, slots, False
 
@@ -347,11 +351,16 @@ class ClaimPlanner:
         verdict = ClaimVerdict.DELIVER if is_owed and not is_dead else ClaimVerdict.SETTLE
         skipped = span is not None and is_skipped(span)
         dead = is_owed and is_dead
-        return Candidate(slot.offset, 1, attempt, unit, verdict, dead, draft.weight, draft.tenant, skipped)
+        is_counted = self._shard is None and self._policy.of_key and unit
+        in_shard = self._leased_in(slot.message.shard)[unit] if is_counted else 0
+        fields = unit, verdict, dead, draft.weight, draft.tenant, skipped
+        return Candidate(slot.offset, 1, attempt, *fields, in_shard=in_shard)
 
     def _unit(self, message: Message) -> str:
         """The message's unit of order: its key, or its shard. A lane has messages of many shards."""
         draft = message.draft
+        if self._policy.of_key and draft.ordering_key is None:
+            return ""
         unit = unit_of(draft.ordering_key, draft.tenant)
         is_by_shard = self._shard is None and draft.ordering_key is draft.tenant is None
         return f"{unit}{message.shard}" if is_by_shard else unit

@@ -15,7 +15,7 @@ from ...domain.retry_policy import last_attempt
 from ...domain.spans import HEAVY
 from ...domain.status import Because
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
-from ...modes import POLICIES, Policy, Serial
+from ...modes import POLICIES, Keyed, Policy, Serial
 
 _UNLIMITED = 1 << 30
 
@@ -96,6 +96,8 @@ class Claimant:
     @property
     def policy(self) -> Policy:
         """The policy of the mode, on shards and on the retry lane."""
+        if self.group.key_concurrency:
+            return Keyed(self.group.key_concurrency)
         return Serial(self.run) if self.run else POLICIES[self.group.mode]
 
     def in_flight(self, cursor: Cursor) -> int:

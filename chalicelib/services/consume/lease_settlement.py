@@ -12,6 +12,7 @@ from ...domain.cursor import RETURNING, Cursor, Disposition, Lease, Result
 from ...domain.errors import Conflict, HeadraceError
 from ...domain.notice import Events
 from ...domain.receipt import Receipt
+from ...domain.spans import HEAVY
 from ...domain.timer import Timer
 from ...domain.topic import CursorKey, Group, Topic
 from ...domain.trace import TraceEntry
@@ -100,7 +101,9 @@ class LeaseSettlement:
             decisions = self._decide(state, lease, live_receipts, rule)
             steps = that_fit(self._steps_of(lease, decisions))
             if not self._can_wait(state, steps):
-                steps = that_fit(self._steps.step_by_timer(*each) for each in decisions)
+                keyed = _with_keys(lease)
+                make = self._steps.step, self._steps.step_by_timer
+                steps = that_fit(make[each[0].leased_offset not in keyed](*each) for each in decisions)
             new_state = self._write(state, steps)
             if new_state:
                 results = {result.offset for step in steps for result in step.results}
@@ -112,12 +115,17 @@ class LeaseSettlement:
     def _decide(
         self, state: CursorSnapshot, lease: Lease, receipts: Sequence[Receipt], rule: Decide
     ) -> list[tuple[Receipt, SettleDecision, int]]:
-        """The decision and the attempt number of each receipt, in the log's order."""
+        """The decision and the attempt number of each receipt, in the log's order. What has a key waits in place."""
         self._steps.amended, self.owner = state.cursor.amended, lease.owner
         attempts = lease.attempts()
         in_order = sorted(receipts, key=lambda r: r.leased_offset)
         numbers = [r.attempts_before_entry + attempts[r.leased_offset] for r in in_order]
-        return [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
+        keyed = _with_keys(lease)
+        decided = [(r, rule(r, n), n) for r, n in zip(in_order, numbers, strict=True)]
+        for at, (receipt, decision, number) in enumerate(decided):
+            if receipt.leased_offset in keyed and decision.disposition is Disposition.RETRY_LATER:
+                decided[at] = receipt, replace(decision, disposition=Disposition.RETRY), number
+        return decided
 
     def steps_in(self, state: CursorSnapshot | None, receipts: Sequence[Receipt], rule: Decide) -> list[Step]:
         """The steps that settle these receipts as a part of another write of the cursor in this state (None: as last
@@ -231,7 +239,7 @@ class LeaseSettlement:
     def note_written(self, claimed_ms: int, steps: Sequence[Step]) -> None:
         """After a write with these steps: count and trace the attempts, and wake what may go on now."""
         context = self._context
-        if self._holds_back or _returns_any(steps):
+        if self._holds_back or self._group.key_concurrency or _returns_any(steps):
             context.on_filled(self.key)
             context.on_freed(self._topic, self._group, self.key, self.owner)
         self._count(steps)
@@ -258,6 +266,11 @@ def _holes(lease: Lease | None, named: Set[int]) -> set[int]:
     if lease is None or not lease.run_ms:
         return set()
     return {o for _, others in transitions.parts_of_run(lease, named) for o in others} & named
+
+
+def _with_keys(lease: Lease) -> set[int]:
+    """The offsets of a lease with a unit of order: its claim has reserved the space for their return."""
+    return {o for span in lease.spans if span.unit not in ("", HEAVY) for o in span.offsets()}
 
 
 def _returns_any(steps: Sequence[Step]) -> bool:

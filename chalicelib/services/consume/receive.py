@@ -281,7 +281,8 @@ class Receiver:
             return self.claimer.claim(claimant, shard, most, most_bytes, acks)
         with self.empty_lanes.calling(claimant.key(None)) as call:
             claim = self.claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
-            is_known = claim and claim.because is not Because.RATE_LIMITED
+            passing = {Because.RATE_LIMITED, *([Because.KEYS_WAIT] if claimant.policy.of_key else [])}
+            is_known = claim and claim.because not in passing
             if claim and is_known and not claim.messages and not claim.has_left_off:
                 call.keep(claim.because)
             return claim

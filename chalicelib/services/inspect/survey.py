@@ -13,7 +13,7 @@ from ...domain import status as words
 from ...domain.account import Account
 from ...domain.attention import Attention
 from ...domain.cursor import Cursor, OffsetState, offset_state
-from ...domain.cursor_transitions import free_units
+from ...domain.cursor_transitions import free_units, full_units
 from ...domain.meter import GroupReading, Reading
 from ...domain.spans import Span, ranges_of
 from ...domain.topic import Caller, Consumer, CursorKey, Group, Topic
@@ -84,8 +84,10 @@ class Progress:
         """How many messages up to the tail are not settled."""
         return self.cursor.backlog(self.tail)
 
-    def held_units(self, now_ms: int) -> set[str]:
-        """The units of waiting messages that wait for an earlier one of their unit."""
+    def held_units(self, now_ms: int, of_key: int | None) -> set[str]:
+        """The units of waiting messages that wait for an earlier one of their unit, or for one of `of_key` places."""
+        if of_key:
+            return full_units(self.cursor, of_key)
         return {span.unit for span in self.cursor.waiting if span.unit} - free_units(self.cursor, now_ms)
 
     @property
@@ -132,7 +134,7 @@ class GroupSurvey:
         found = {
             "rate": self.is_rate_used,
             "concurrency": 2 * max(pushed.values(), default=0) >= self.group.max_in_flight,
-            "keys": any(each.held_units(self.at_ms) for each in self.shards),
+            "keys": any(each.held_units(self.at_ms, self.group.key_concurrency) for each in self.shards),
         }
         return [limit for limit, holds in found.items() if holds]
 

@@ -230,7 +230,8 @@ def next_in_line(log: LogReader, topic: Topic, survey: GroupSurvey) -> list[tupl
     found: list[tuple[Message, bool]] = []
     most = max(_FEW, _MOST_READ // max(1, len(survey.shards)))
     for progress in survey.shards:
-        cursor, key, held = progress.cursor, progress.key.shard, progress.held_units(survey.at_ms)
+        cursor, key = progress.cursor, progress.key.shard
+        held = progress.held_units(survey.at_ms, survey.group.key_concurrency)
         skipped = (offset for span in cursor.waiting if span.attempt == 1 for offset in span.offsets())
         slots = [*log.fetch(key, islice(skipped, most), log.recent()).values()]
         slots += log.slots_from(key, cursor.next, cursor.segment_at, most - len(slots), log.recent())

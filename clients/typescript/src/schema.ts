@@ -1809,6 +1809,8 @@ export interface components {
             from?: string;
             /** @description Keep the first 500 bytes of a subscriber's answer to a failed attempt, if it is text, with the attempt. */
             keep_answers?: boolean | null;
+            /** @description In a queue, how many messages of one ordering key are in flight at once, retries included; messages without a key are free. */
+            key_concurrency?: number | null;
             /** @description As of a topic, for this group. */
             lease_seconds?: number | null;
             /** @description The most messages in delivery at once to push consumers. */
@@ -1858,6 +1860,7 @@ export interface components {
             group: string;
             in_flight: number;
             keep_answers: boolean | null;
+            key_concurrency: number | null;
             lease_seconds: number | null;
             limited_by: ("rate" | "concurrency" | "keys")[];
             max_in_flight: number;
@@ -1971,6 +1974,7 @@ export interface components {
             group: string;
             in_flight: number;
             keep_answers: boolean | null;
+            key_concurrency: number | null;
             lease_seconds: number | null;
             limited_by: ("rate" | "concurrency" | "keys")[];
             max_in_flight: number;
@@ -2015,6 +2019,7 @@ export interface components {
             from: string;
             group: string;
             keep_answers: boolean | null;
+            key_concurrency: number | null;
             lease_seconds: number | null;
             max_in_flight: number;
             metrics: boolean;
@@ -2898,6 +2903,7 @@ export interface components {
             from: string;
             group: string;
             keep_answers: boolean | null;
+            key_concurrency: number | null;
             lease_seconds: number | null;
             max_in_flight: number;
             metrics: boolean;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -25,6 +26,7 @@ from chalicelib.services.consume.settle import Nack
 from chalicelib.services.core.log_reader import LogReader, Slot
 from chalicelib.wiring import Deps
 from tests.support import factories as make
+from tests.support.dead_letters import BURY, redrive_first
 from tests.support.desk import Desk, attempts, offsets
 from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Troubled
@@ -158,6 +160,7 @@ def planner(desk: Desk, group: Group, reader: LogReader | None = None) -> ClaimP
         shard=0,
         key=cursor_key(desk.topic, group, 0),
         recent_tenants=desk.deps.recent_tenants,
+        leased_in=lambda _: Counter(),
         now_ms=desk.stage.clock.now_ms(),
     )
 
@@ -372,3 +375,47 @@ def test_receives_take_turns_at_the_shards_where_tenants_wait() -> None:
     shards = [desk.receive(group, 1)[0].message.shard for _ in range(9)]
     assert shards[1:5] == shards[5:]
     assert sorted(shards[1:5]) == [0, 1, 2, 3]
+
+
+def test_of_one_key_so_many_are_in_flight_as_key_concurrency_allows(stage: Stage) -> None:
+    """Over first attempts and retries; messages without a key are free, and a failure does not block its key."""
+    desk = Desk.at(stage)
+    group = desk.group(key_concurrency=2)
+    desk.produce(*(make.draft(ordering_key=key) for key in (*"aaaa", None, None, "b", None)))
+    first = desk.receive(group, 20)
+    assert offsets(first) == [0, 1, 4, 5, 6, 7]
+    assert desk.receive(group, 20) == []
+    desk.nack(group, first[:2], Nack(delay_ms=5 * SECOND_MS))
+    second = desk.receive(group, 20)
+    assert offsets(second) == [2, 3], "those that failed wait without a place"
+    stage.clock.advance(5 * SECOND_MS)
+    assert desk.ack(group, second[:1]) == [None]
+    assert attempts(desk.receive(group, 20)) == {0: 2}
+    stage.clock.advance(31 * SECOND_MS)
+    assert sorted(desk.drain(group, 20)) == [0, 1, 3, 4, 5, 6, 7], "each is delivered"
+
+
+def test_a_redriven_message_waits_for_those_of_its_key_in_the_shard_and_in_the_lane(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group(key_concurrency=1)
+    desk.produce(*(make.draft(ordering_key="a") for _ in range(3)))
+    for _ in range(2):
+        desk.nack(group, desk.receive(group, 1), BURY)
+    (held,) = desk.receive(group)
+    assert redrive_first(desk.deps, desk.topic, group, 9) == 2
+    assert desk.receive(group) == []
+    desk.ack(group, [held])
+    assert len(desk.receive(group)) == 1
+    assert desk.receive(group) == []
+
+
+def test_key_concurrency_may_change_while_messages_are_leased(stage: Stage) -> None:
+    desk = Desk.at(stage)
+    group = desk.group()
+    desk.produce(*(make.draft(ordering_key="a") for _ in range(6)))
+    held = desk.receive(group, 2)
+    keyed, plain = replace(group, key_concurrency=1), replace(group, key_concurrency=None)
+    held += desk.receive(keyed, 9)  # those leased before are not counted
+    assert set(desk.nack(plain, held)) == {None}
+    assert offsets(desk.receive(keyed, 9)) == [0]
+    assert sorted([0, *desk.drain(plain)]) == list(range(6))

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.call_result import CallResult, PushBatch, Verdict
+from chalicelib.domain.cursor_transitions import leased_counts
 from chalicelib.domain.errors import unavailable
 from chalicelib.domain.timer import TimerKind
 from chalicelib.services.consume.claim import Claimer
@@ -20,6 +21,7 @@ from chalicelib.store.layout import FRAGMENTS
 from chalicelib.wiring import Deps
 from tests.support import factories as make
 from tests.support.clock import START_MS
+from tests.support.dead_letters import redrive_first
 from tests.support.push import EXACT, PushDesk
 from tests.support.stages import Stage, embedded_stage
 from tests.support.troubled import Counted
@@ -41,6 +43,32 @@ def test_no_more_is_under_way_than_the_group_allows(stage: Stage, payload: str, 
     desk.push()
     assert len(under_way) == 20
     assert max(under_way) <= 3
+
+
+def test_no_more_of_a_key_is_pushed_at_once_than_key_concurrency_allows(stage: Stage) -> None:
+    """First attempts, retries and redriven letters."""
+    desk = PushDesk.at(stage, shards=2, retry=EXACT)
+    group = desk.group(key_concurrency=2, max_in_flight=20)
+    under_way: list[int] = []
+
+    def counts(push_batch: PushBatch) -> CallResult:
+        cursors = [desk.cursor(group, s) for s in range(2)]
+        under_way.extend(n for each in cursors for unit, n in leased_counts(each).items() if unit)
+        (attempt,) = push_batch.attempts
+        firsts = {b"0": Verdict.FAILED, b"1": Verdict.REFUSED} if attempt.number == 1 else {}
+        return CallResult(firsts.get(attempt.message.draft.body, Verdict.DONE))
+
+    desk.subscriber(group, "one", behaviour=counts)
+    desk.produce(*(make.draft(n % 4, ordering_key=f"k{n // 4}") for n in range(12)))
+    desk.push()
+    assert sum(len(desk.cursor(group, s).waiting) for s in range(2)) == 3, (
+        "what failed has not left its cursor"
+    )
+    assert redrive_first(desk.deps, desk.topic, group, 20) == 3
+    desk.push()
+    desk.pass_time(11)
+    assert sorted(map(len, desk.subscribers.numbers().values())) == [1] * 6 + [2] * 6
+    assert max(under_way) == 2
 
 
 def test_i10_with_the_stream_off_the_sweeper_finds_what_waits(empty_stage: Stage) -> None:

@@ -59,6 +59,17 @@ def test_a_run_takes_the_messages_of_one_key_in_few_calls(api: Client) -> None:
     assert topic.counts()["consumed"] == 250
 
 
+def test_key_concurrency_is_for_queues_and_says_that_keys_wait(api: Client) -> None:
+    topic = api.topic()
+    group = topic.group(key_concurrency=1)
+    settings = {"mode": "serial", "key_concurrency": 1}
+    api.put(f"{topic.path}/groups/other", settings).refused(422, "WRONG_MODE")
+    topic.batch([{"body": n, "ordering_key": "a"} for n in range(2)])
+    assert len(group.receive(50)) == 1
+    assert api.post(f"{group.path}/receive").expect(200)["because"] == "keys_wait"
+    assert api.get(group.path).expect(200)["limited_by"] == ["keys"]
+
+
 def test_a_broadcast_gives_everything_to_each_consumer_from_its_registration_on(api: Client) -> None:
     topic = api.topic(mode="broadcast")
     group = topic.group()

@@ -160,6 +160,7 @@ class GroupSettings(Model, frozen=True, kw_only=True, rename={"begin": "from"}):
     batch_size: int
     max_in_flight: int
     rate_limit: float | None = None
+    key_concurrency: int | None = None
     tenant_share: int
     offline: str
     assignment: str
@@ -191,6 +192,9 @@ class GroupFields(TypedDict, total=False):
     rate_limit: float | None
     """How many messages a second its consumers get, over all shards and processes, retries included; further ones
     wait. 0.5 is one every two seconds."""
+    key_concurrency: int | None
+    """In a queue, how many messages of one ordering key are in flight at once, retries included; messages without a
+    key are free."""
     tenant_share: int
     """The part of the pull consumers, or of `max_in_flight` in a shard, that heavy tenants may have while others
     had messages in the last minute."""
