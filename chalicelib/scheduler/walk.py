@@ -221,7 +221,7 @@ class RoundRobin:
         self, names: Iterable[str], bookmark: Bookmark, visit: Callable[[str], None], has_time: HasTime
     ) -> Stretch:
         """Visit each topic, as many as there is time for, beginning with those that the last run did not reach."""
-        return self._run(names, bookmark, 1, lambda name: partial(visit, name), has_time)
+        return self._run(names, bookmark, 1, lambda some: [partial(visit, name) for name in some], has_time)
 
     def run_together(
         self, names: Iterable[str], bookmark: Bookmark, look: VisitTopic, has_time: HasTime, threads: Executor
@@ -229,18 +229,17 @@ class RoundRobin:
         """As `run`, but `look` reads several topics at the same time. It returns calls, which are then made one after
         the other in the caller's thread. An exception is a trouble of its topic."""
 
-        def begin(name: str) -> Visit:
-            looked = threads.submit(look, name)
-            return lambda: looked.result()()
+        def looks(some: Sequence[str]) -> Iterable[Visit]:
+            return list(threads.map(partial(_look_safely, look), some))
 
-        return self._run(names, bookmark, _TOGETHER, begin, has_time)
+        return self._run(names, bookmark, _TOGETHER, looks, has_time)
 
     def _run(
         self,
         names: Iterable[str],
         bookmark: Bookmark,
         most: int,
-        begin: Callable[[str], Visit],
+        looks: Callable[[Sequence[str]], Iterable[Visit]],
         has_time: HasTime,
     ) -> Stretch:
         stretch, waiting_names, size = Stretch(), self._in_order(sorted(names), bookmark.after), 1
@@ -248,9 +247,8 @@ class RoundRobin:
             if not has_time():
                 stretch.finished = False
                 break
-            visits = {name: begin(name) for name in waiting_names[:size]}
-            waiting_names = waiting_names[size:]
-            for name, visit in visits.items():
+            some, waiting_names = waiting_names[:size], waiting_names[size:]
+            for name, visit in zip(some, looks(some), strict=True):
                 stretch.visit(name, visit)
             # one by itself first: a topic that kills a run takes its company with it
             size = min(2 * size, most)
@@ -271,3 +269,15 @@ class RoundRobin:
         else:
             first = sum(name <= after for name in names)
         return names[first:] + names[:first]
+
+
+def _look_safely(look: VisitTopic, name: str) -> Visit:
+    """What is to be done about a topic; where looking failed, to raise why."""
+    try:
+        return look(name)
+    except Exception as error:  # noqa: BLE001 - as for visits
+        return partial(_raise, error)
+
+
+def _raise(error: Exception) -> bool:
+    raise error
