@@ -112,6 +112,7 @@ class Adapters:
     stage: str = ""
     """The name under which metrics are told; empty: they are not."""
     archive: bool = False
+    archive_days: int | None = None
     iam: bool = False
     """May a caller be known by its signature, which API Gateway has verified?"""
     cors_origins: frozenset[str] = frozenset()
@@ -193,6 +194,7 @@ def dynamo_adapters(
         stage=stage,
         on_skip=on_skip,
         archive=settings.archive,
+        archive_days=settings.archive_days,
         iam=settings.iam,
         cors_origins=settings.cors_origins,
         cipher=cipher or _cipher(settings, clients),
