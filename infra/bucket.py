@@ -10,7 +10,10 @@ BUCKET = "Bucket"
 _FORMER_DAYS = 30
 _LATER_DAYS = 30
 """How much longer rows stay than their lists: a late run writes the list of a day again and keeps its files."""
-_LISTS, _ROWS = ("archive/catalog/", "archive/manifests/"), ("archive/messages/", "archive/deliveries/", "journal/")
+_LISTS, _ROWS = (
+    ("archive/catalog/", "archive/manifests/"),
+    ("archive/messages/", "archive/deliveries/", "journal/"),
+)
 _PREFIX = "arn:${AWS::Partition}:s3:::"
 
 

@@ -60,7 +60,7 @@ def attempts(
     table: str, options: Mapping[str, str], traces: Iterable[Trace], begin_ms: int, end_ms: int
 ) -> Iterator[Attempt]:
     """What DynamoDB has of attempts that began in this time. Raises TooNew."""
-    client = _client(**options)
+    client = client_of(**options)
     for home, first in traces:
         query = {
             "TableName": table,
@@ -139,7 +139,7 @@ def client_options(region: str) -> dict[str, str]:
 
 
 @cache
-def _client(**options: str) -> Any:
+def client_of(**options: str) -> Any:
     """A client of this process: executors make their own."""
     import boto3
 
@@ -149,10 +149,9 @@ def _client(**options: str) -> Any:
 def shards(table: str, options: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """The log's partition keys of all shards whose rows may be there: those of the topics that are there, that are
     being deleted, or were deleted not long ago. And which rows of topics are damaged, and why."""
-    client, keys, damages = _client(**options), [], []
+    client, keys, damages = client_of(**options), [], []
     for home in ("topics", "retired", "deleted"):
-        query = {"KeyConditionExpression": "pk = :home", "ExpressionAttributeValues": {":home": {"S": home}}}
-        for item in chain.from_iterable(_pages(client, {"TableName": table, **query})):
+        for item in items(client, table, "pk = :home", home=home):
             try:
                 keys += _shards_of(item)
             except _DAMAGES as error:
@@ -183,7 +182,7 @@ def few_answers(questions: Sequence[T], ask: Callable[[Iterable[T]], Iterable[A]
 
 def offsets(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[Line]:
     """What DynamoDB has of these offsets. Raises TooNew."""
-    client = _client(**options)
+    client = client_of(**options)
     for shard, first, last, until_ms in gaps:
         pages = _rows(client, table, shard, first, last)
         yield from lines_of(shard, pages, until_ms if last == ENDLESS else None)
@@ -192,7 +191,7 @@ def offsets(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iter
 def edits(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[Line]:
     """What DynamoDB has of the rows that begin within these offsets and were edited. They are read at half the price:
     what the stream did not bring is hours old. Raises TooNew."""
-    client = _client(**options)
+    client = client_of(**options)
     for shard, first, last, _ in gaps:
         query = _query(table, shard, first, last)
         query["FilterExpression"] = "e > :none"
@@ -218,6 +217,20 @@ def lines_of(shard: str, pages: Iterable[Iterable[Item]], until_ms: int | None =
             yield from lines
         if is_late == {True}:
             return
+
+
+def rows_at(table: str, options: Mapping[str, str], shard: str, offset: int) -> Iterator[Item]:
+    """The row of the log that covers an offset, if it is there, and perhaps others. Raises TooNew."""
+    for item in chain.from_iterable(_rows(client_of(**options), table, shard, offset, offset)):
+        _refuse_newer(shard, item)
+        yield item
+
+
+def items(client: Any, table: str, where: str, **texts: str) -> Iterator[Item]:
+    """The rows of a table where a condition on its keys is met, with texts for `:name`."""
+    known = {f":{name}": {"S": text} for name, text in texts.items()}
+    query = {"KeyConditionExpression": where, "ExpressionAttributeValues": known}
+    yield from chain.from_iterable(_pages(client, {"TableName": table, **query}))
 
 
 def _rows(client: Any, table: str, shard: str, first: int, last: int) -> Iterator[list[Item]]:

@@ -72,7 +72,7 @@ _DAY = re.compile(r"(19[7-9]|2\d\d|[3-9]\d\d)\d-\d\d-\d\d\Z")  # fromisoformat r
 
 @call("GET", "/v1/archive", scopes=ANY, query=("to", "topic", *PAGED))
 def get_archive(context: Context) -> Response[ArchiveView]:
-    """List the archived days: `limit` days (14; 31 at most) back from the day `to` (today), UTC, of all topics or one."""
+    """List the archived days: `limit` (14; 31 at most) back from the day `to` (today), UTC, of all topics or one."""
     from ...services.inspect.archive import MOST_DAYS
 
     limit = lists.limit({"limit": str(_DAYS), **context.query})
@@ -102,9 +102,7 @@ def day_of(text: str | None, now_ms: int) -> date:
     return day
 
 
-def _day(
-    day: str, content: ArchivedDay | None, caller: Caller | None, only: str | None
-) -> ArchivedDayView:
+def _day(day: str, content: ArchivedDay | None, caller: Caller | None, only: str | None) -> ArchivedDayView:
     if content is None:
         nothing = {"until_hour": None, "written_at": None, "damaged": 0, "bodies_missing": 0}
         return shown(ArchivedDayView, None, day=day, topics=[], **nothing)
