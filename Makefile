@@ -113,7 +113,7 @@ java:
 	@command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null || { echo "The jobs of the archive need Java 17 or newer:" \
 	  "apt-get install default-jre-headless (Debian, Ubuntu), brew install openjdk (macOS)." >&2; exit 1; }
 
-forget: $(FOR_JOB) ## Remove one message's content everywhere (ARGS="--topic orders --id …"; --help tells more)
+forget: java $(SPARK) ## Remove one message's content everywhere (ARGS="--topic orders --id …"; --help tells more)
 	@exec $(if $(STAGE),,$(ENGINE)) $(BIN)/python -m glue_jobs.forget $(if $(STAGE),--prefix headrace-$(STAGE),--folder "$(DATA)/bucket") $(ARGS)
 
 replay: $(FOR_JOB) ## Send archived messages again (ARGS="--help" tells how)

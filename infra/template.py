@@ -124,8 +124,8 @@ class Stack:
                 raise StackError(f"{name} must be a whole number from {least}, not {number!r}.")
         days = self.archive_days
         if days is not None and (type(days) is not int or days < _LEAST_ARCHIVE_DAYS):
-            least = f"{_LEAST_ARCHIVE_DAYS} (a late run archives ten days back), or null: for ever"
-            raise StackError(f"archive_days must be a whole number from {least}, not {days!r}.")
+            allowed = f"{_LEAST_ARCHIVE_DAYS} (a late run archives ten days back), or null: for ever"
+            raise StackError(f"archive_days must be a whole number from {allowed}, not {days!r}.")
         if self.reserve not in (ALWAYS, IF_POSSIBLE):
             raise StackError(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
         if self.python not in PYTHONS:

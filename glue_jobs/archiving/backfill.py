@@ -62,15 +62,9 @@ def attempts(
     """What DynamoDB has of attempts that began in this time. Raises TooNew."""
     client = client_of(**options)
     for home, first in traces:
-        query = {
-            "TableName": table,
-            "KeyConditionExpression": "k = :k AND o >= :first",
-            "ExpressionAttributeValues": {
-                ":k": {"S": home},
-                ":first": {"S": f"{max(0, first - _SPAN):016d}"},
-            },
-        }
-        yield from attempts_of(home, chain.from_iterable(_pages(client, query)), begin_ms, end_ms)
+        begin = f"{max(0, first - _SPAN):016d}"
+        rows = items(client, table, "k = :k AND o >= :first", k=home, first=begin)
+        yield from attempts_of(home, rows, begin_ms, end_ms)
 
 
 def attempts_of(home: str, items: Iterable[Item], begin_ms: int, end_ms: int) -> Iterator[Attempt]:

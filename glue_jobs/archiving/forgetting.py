@@ -74,7 +74,7 @@ def _found(bucket: Bucket, settings: Settings, choices: argparse.Namespace) -> _
     keys, _ = backfill.shards(*backfill.table_of(settings, "control"))
     log = backfill.table_of(settings, "log")
     for key in keys:
-        if _is_of(key, choices.topic, shard):
+        if key.startswith(f"{choices.topic}:") and key.endswith(f"/{shard}"):
             message = _with_row(_Message(key, offset), *log)
             if message.row_line.get("id") == choices.id:
                 message.lines = dict(_journaled(bucket, message))
@@ -91,10 +91,6 @@ def _found(bucket: Bucket, settings: Settings, choices: argparse.Namespace) -> _
         f"Neither the log nor the archive has a message {choices.id} of {choices.topic} in shard {shard} at offset "
         f"{offset}. If it was delayed, add --place SHARD/OFFSET; if it still is, cancel it."
     )
-
-
-def _is_of(key: str, topic: str, shard: int) -> bool:
-    return key.startswith(f"{topic}:") and key.endswith(f"/{shard}")
 
 
 def _place_of(message_id: str) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any
 
 from glue_jobs.common.schemas import LATEST_MS
@@ -128,10 +129,7 @@ def _wires(array: str) -> Iterator[dict[str, str]]:
 
 def number_of(text: str) -> int:
     """A number as it is written in an id."""
-    number = 0
-    for digit in text:
-        number = number * 32 + _ALPHABET.index(digit)
-    return number
+    return reduce(lambda number, digit: number * 32 + _ALPHABET.index(digit), text, 0)
 
 
 def _base32(number: int) -> str:
