@@ -30,6 +30,8 @@ _LOCAL = {
 _QUIET = Path(__file__).with_name("quiet.log4j2.properties")
 _EVERYWHERE = {
     "spark.sql.optimizer.windowGroupLimitThreshold": "-1",  # a pass more over all rows, where few come twice
+    # It takes observed plans away where nothing comes, and their `Observation` is waited for without end.
+    "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.ignoreDataLocality": "true",  # S3 has none; on one machine asking forks twice for each file
     "spark.sql.parquet.compression.codec": "zstd",
