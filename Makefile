@@ -25,7 +25,7 @@ ON_AWS  = $(if $(STAGE),exec $(BIN)/python -m infra.jobs $@ $(WHICH) -- $(ARGS);
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: stage cost java help setup run console test settings typescript lint format types check bench soak alone archive replay report asof compare mutants pictures package deploy destroy token repair verify-stage rehearse dist lock audit sbom checkov clean
+.PHONY: stage cost java help setup run console test settings typescript lint format types check bench soak alone archive forget replay report asof compare mutants pictures package deploy destroy token repair verify-stage rehearse dist lock audit sbom checkov clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,9 @@ archive: $(FOR_JOB) ## Archive what the local service has journaled (ARGS="--hel
 java:
 	@command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null || { echo "The jobs of the archive need Java 17 or newer:" \
 	  "apt-get install default-jre-headless (Debian, Ubuntu), brew install openjdk (macOS)." >&2; exit 1; }
+
+forget: java $(SPARK) ## Remove one message's content everywhere (ARGS="--topic orders --id …"; --help tells more)
+	@exec $(if $(STAGE),,$(ENGINE)) $(BIN)/python -m glue_jobs.forget $(if $(STAGE),--prefix headrace-$(STAGE),--folder "$(DATA)/bucket") $(ARGS)
 
 replay: $(FOR_JOB) ## Send archived messages again (ARGS="--help" tells how)
 	@$(ON_AWS) HEADRACE_DATA="$(DATA)" $(BIN)/python -m glue_jobs.replay $(ARGS)

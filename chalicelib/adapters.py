@@ -110,6 +110,7 @@ class Adapters:
     units: Callable[[], AbstractContextManager[Units]]
     stage: str = ""  # the name under which metrics are told; empty: they are not
     archive: bool = False
+    archive_days: int | None = None
     iam: bool = False  # may a caller be known by its signature, which API Gateway has verified?
     cors_origins: frozenset[str] = frozenset()  # the origins of pages whose scripts may call the API
     cipher: Cipher | None = None  # encrypts secrets; None where nothing is kept
@@ -188,6 +189,7 @@ def dynamo_adapters(
         stage=stage,
         on_skip=on_skip,
         archive=settings.archive,
+        archive_days=settings.archive_days,
         iam=settings.iam,
         cors_origins=settings.cors_origins,
         cipher=cipher or _cipher(settings, clients),

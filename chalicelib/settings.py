@@ -82,6 +82,9 @@ class Settings:
     # HEADRACE_ARCHIVE (0): 1 keeps messages in the log until the archive has proved that it has them.
     archive: bool = False
 
+    archive_days: int | None = None
+    """HEADRACE_ARCHIVE_DAYS: after how many days a deployed stage deletes an archived day."""
+
     @property
     def folder(self) -> Path:
         """The folder that is the bucket of a local run."""

@@ -8,6 +8,12 @@ from .resources import policy, resource, retained
 
 BUCKET = "Bucket"
 _FORMER_DAYS = 30
+_LATER_DAYS = 30
+"""How much longer rows stay than their lists: a late run writes the list of a day again and keeps its files."""
+_LISTS, _ROWS = (
+    ("archive/catalog/", "archive/manifests/"),
+    ("archive/messages/", "archive/deliveries/", "journal/"),
+)
 _PREFIX = "arn:${AWS::Partition}:s3:::"
 
 
@@ -21,8 +27,9 @@ def artifacts(account: str = "${AWS::AccountId}", region: str = "${AWS::Region}"
     return f"headrace-artifacts-{account}-{region}"
 
 
-def bucket(prefix: str) -> dict[str, Any]:
-    """The bucket and its policy, which refuses all access without TLS."""
+def bucket(prefix: str, archive_days: int | None = None) -> dict[str, Any]:
+    """The bucket and its policy, which refuses all access without TLS. `archive_days`: how long archived days stay
+    (None: for ever)."""
     arn = _PREFIX + name(prefix)
     everything = [{"Fn::Sub": arn}, {"Fn::Sub": f"{arn}/*"}]
     tls_only = {
@@ -41,7 +48,7 @@ def bucket(prefix: str) -> dict[str, Any]:
         "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
         "BucketEncryption": {"ServerSideEncryptionConfiguration": [by_default]},
         "VersioningConfiguration": {"Status": "Enabled"},
-        "LifecycleConfiguration": {"Rules": _rules()},
+        "LifecycleConfiguration": {"Rules": [*_rules(), *_ends(archive_days)]},
     }
     own = resource("AWS::S3::BucketPolicy", Bucket={"Ref": BUCKET}, PolicyDocument=policy(tls_only))
     return {BUCKET: retained("AWS::S3::Bucket", properties), "BucketPolicy": own}
@@ -64,8 +71,21 @@ def _rules() -> list[dict[str, Any]]:
         },
         _moves("bodies/", 30, "INTELLIGENT_TIERING"),
         _moves("journal/", 90, "GLACIER_IR"),
-        {"Id": "athena", "Status": "Enabled", "Prefix": "athena/", "ExpirationInDays": 7},
+        _expires("athena/", 7),
     ]
+
+
+def _ends(archive_days: int | None) -> list[dict[str, Any]]:
+    """The rules that end the archive and the journal. The proof stays: by it, `expire` lets rows of the log go."""
+    if archive_days is None:
+        return []
+    lists = [_expires(prefix, archive_days) for prefix in _LISTS]
+    return [*lists, *(_expires(prefix, archive_days + _LATER_DAYS) for prefix in _ROWS)]
+
+
+def _expires(prefix: str, days: int) -> dict[str, Any]:
+    name = f"{prefix.strip('/').replace('/', '-')}-ends"
+    return {"Id": name, "Status": "Enabled", "Prefix": prefix, "ExpirationInDays": days}
 
 
 def _moves(prefix: str, days: int, to: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ _LOG_DAYS = (
     *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),
     *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
 )
+_LEAST_ARCHIVE_DAYS = 30
 ALARMS = "AlarmTopic"
 ALWAYS, IF_POSSIBLE = "always", "if_possible"
 
@@ -70,6 +71,8 @@ class Stack:
     for less money and perhaps later."""
     most_workers: int = 2
     flex: bool = False
+    archive_days: int | None = None
+    """How long the archive and the journal stay; None: for ever."""
     timer_fragments: Sequence[int] = (8,)
     """How many fragments of timers there are; and behind it, how many there were, while timers are left from then."""
     python: str = "3.11"
@@ -119,6 +122,10 @@ class Stack:
             number = getattr(self, name)
             if not isinstance(number, int) or number < least:
                 raise StackError(f"{name} must be a whole number from {least}, not {number!r}.")
+        days = self.archive_days
+        if days is not None and (type(days) is not int or days < _LEAST_ARCHIVE_DAYS):
+            allowed = f"{_LEAST_ARCHIVE_DAYS} (a late run archives ten days back), or null: for ever"
+            raise StackError(f"archive_days must be a whole number from {allowed}, not {days!r}.")
         if self.reserve not in (ALWAYS, IF_POSSIBLE):
             raise StackError(f"reserve must be {ALWAYS!r} or {IF_POSSIBLE!r}, not {self.reserve!r}.")
         if self.python not in PYTHONS:
@@ -180,7 +187,7 @@ def template(stack: Stack) -> dict[str, Any]:
         "Description": f"Headrace, stage {stack.stage}, prefix {prefix}",
         "Resources": {
             **tables.tables(prefix),
-            **bucket.bucket(prefix),
+            **bucket.bucket(prefix, stack.archive_days),
             **keys.key(prefix),
             **_functions(stack),
             **functions.logs(prefix, function_names, stack.log_days),
@@ -295,6 +302,8 @@ def _settings(stack: Stack) -> dict[str, Any]:
     own = {"Fn::Select": [2, {"Fn::Split": ["/", {"Ref": "AWS::StackId"}]}]}
     nowhere = {"Fn::Join": [".", [stack.prefix, own, "headrace.local"]]}
     jobs = {"HEADRACE_JOBS": "1", "HEADRACE_ARCHIVE": "1" if stack.archives else "0"}
+    if stack.archive_days:
+        jobs["HEADRACE_ARCHIVE_DAYS"] = str(stack.archive_days)
     iam = {"HEADRACE_IAM": "1"} if stack.iam else {}
     fragments = {"HEADRACE_FRAGMENTS": ",".join(map(str, stack.timer_fragments))}
     own_settings = {"HEADRACE_ORIGIN": stack.domain or nowhere, "HEADRACE_ALARM_TOPIC": {"Ref": ALARMS}}

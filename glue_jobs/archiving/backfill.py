@@ -60,17 +60,11 @@ def attempts(
     table: str, options: Mapping[str, str], traces: Iterable[Trace], begin_ms: int, end_ms: int
 ) -> Iterator[Attempt]:
     """What DynamoDB has of attempts that began in this time. Raises TooNew."""
-    client = _client(**options)
+    client = client_of(**options)
     for home, first in traces:
-        query = {
-            "TableName": table,
-            "KeyConditionExpression": "k = :k AND o >= :first",
-            "ExpressionAttributeValues": {
-                ":k": {"S": home},
-                ":first": {"S": f"{max(0, first - _SPAN):016d}"},
-            },
-        }
-        yield from attempts_of(home, chain.from_iterable(_pages(client, query)), begin_ms, end_ms)
+        begin = f"{max(0, first - _SPAN):016d}"
+        rows = items(client, table, "k = :k AND o >= :first", k=home, first=begin)
+        yield from attempts_of(home, rows, begin_ms, end_ms)
 
 
 def attempts_of(home: str, items: Iterable[Item], begin_ms: int, end_ms: int) -> Iterator[Attempt]:
@@ -139,7 +133,7 @@ def client_options(region: str) -> dict[str, str]:
 
 
 @cache
-def _client(**options: str) -> Any:
+def client_of(**options: str) -> Any:
     """A client of this process: executors make their own."""
     import boto3
 
@@ -149,10 +143,9 @@ def _client(**options: str) -> Any:
 def shards(table: str, options: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """The log's partition keys of all shards whose rows may be there: those of the topics that are there, that are
     being deleted, or were deleted not long ago. And which rows of topics are damaged, and why."""
-    client, keys, damages = _client(**options), [], []
+    client, keys, damages = client_of(**options), [], []
     for home in ("topics", "retired", "deleted"):
-        query = {"KeyConditionExpression": "pk = :home", "ExpressionAttributeValues": {":home": {"S": home}}}
-        for item in chain.from_iterable(_pages(client, {"TableName": table, **query})):
+        for item in items(client, table, "pk = :home", home=home):
             try:
                 keys += _shards_of(item)
             except _DAMAGES as error:
@@ -183,7 +176,7 @@ def few_answers(questions: Sequence[T], ask: Callable[[Iterable[T]], Iterable[A]
 
 def offsets(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[Line]:
     """What DynamoDB has of these offsets. Raises TooNew."""
-    client = _client(**options)
+    client = client_of(**options)
     for shard, first, last, until_ms in gaps:
         pages = _rows(client, table, shard, first, last)
         yield from lines_of(shard, pages, until_ms if last == ENDLESS else None)
@@ -192,7 +185,7 @@ def offsets(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iter
 def edits(table: str, options: Mapping[str, str], gaps: Iterable[Gap]) -> Iterator[Line]:
     """What DynamoDB has of the rows that begin within these offsets and were edited. They are read at half the price:
     what the stream did not bring is hours old. Raises TooNew."""
-    client = _client(**options)
+    client = client_of(**options)
     for shard, first, last, _ in gaps:
         query = _query(table, shard, first, last)
         query["FilterExpression"] = "e > :none"
@@ -218,6 +211,20 @@ def lines_of(shard: str, pages: Iterable[Iterable[Item]], until_ms: int | None =
             yield from lines
         if is_late == {True}:
             return
+
+
+def rows_at(table: str, options: Mapping[str, str], shard: str, offset: int) -> Iterator[Item]:
+    """The row of the log that covers an offset, if it is there, and perhaps others. Raises TooNew."""
+    for item in chain.from_iterable(_rows(client_of(**options), table, shard, offset, offset)):
+        _refuse_newer(shard, item)
+        yield item
+
+
+def items(client: Any, table: str, where: str, **texts: str) -> Iterator[Item]:
+    """The rows of a table where a condition on its keys is met, with texts for `:name`."""
+    known = {f":{name}": {"S": text} for name, text in texts.items()}
+    query = {"KeyConditionExpression": where, "ExpressionAttributeValues": known}
+    yield from chain.from_iterable(_pages(client, {"TableName": table, **query}))
 
 
 def _rows(client: Any, table: str, shard: str, first: int, last: int) -> Iterator[list[Item]]:

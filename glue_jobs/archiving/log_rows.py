@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any
 
 from glue_jobs.common.schemas import LATEST_MS
@@ -63,7 +64,7 @@ def _lines(item: Item, accepted_ms: int) -> Iterator[dict[str, Any]]:
     first, count = int(item["o"]["N"]), int(item["n"]["N"])
     if not 0 < count <= MOST_OFFSETS:
         raise ValueError(f"{count} offsets")
-    wires = list(_wires(plain(item["m"]))) if "m" in item else []
+    wires = wires_of(item)
     for number in range(count):
         line = {
             "v": 1,
@@ -80,6 +81,11 @@ def _lines(item: Item, accepted_ms: int) -> Iterator[dict[str, Any]]:
         own = json.loads(wires[number].get("n", "null"))
         id_ = own or f"{item['r']['S']}-{_base32(int(shard))}-{_base32(first + number)}"
         yield {**line, "id": id_, **_content(wires[number])}
+
+
+def wires_of(item: Item) -> list[dict[str, str]]:
+    """The messages of a row as they are stored: the text of each field, by its short name. A tombstone has none."""
+    return list(_wires(plain(item["m"]))) if "m" in item else []
 
 
 def plain(payload: Mapping[str, Any]) -> str:
@@ -119,6 +125,11 @@ def _wires(array: str) -> Iterator[dict[str, str]]:
             at = end
         yield fields
         at += 1
+
+
+def number_of(text: str) -> int:
+    """A number as it is written in an id."""
+    return reduce(lambda number, digit: number * 32 + _ALPHABET.index(digit), text, 0)
 
 
 def _base32(number: int) -> str:

@@ -54,12 +54,38 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
     return choices
 
 
-def _add_backfill(parser: argparse.ArgumentParser) -> None:
+def of_forget(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The checked arguments of `forget`."""
+    parser = arguments.reader("forget", about)
+    add = parser.add_argument
+    add("--topic", type=arguments.name, required=True, help="the message's topic")
+    add("--id", type=arguments.name, required=True, help="the message's id")
+    add("--place", type=place, metavar="SHARD/OFFSET", help="where it is, if it was delayed")
+    dry_run = "yes: only count what would be removed"
+    add("--dry-run", type=arguments.yes_no, default=False, metavar="yes|no", help=dry_run)
+    _add_tables(parser)
+    return arguments.parse(parser, argv)
+
+
+def place(text: str) -> tuple[int, int]:
+    """A shard and an offset."""
+    shard, _, offset = text.partition("/")
+    if (shard + offset).isascii() and shard.isdigit() and offset.isdigit() and len(text) < 24:
+        return int(shard), int(offset)
+    raise argparse.ArgumentTypeError(f"{text!r} is no place such as 3/1207: a shard and an offset")
+
+
+def _add_tables(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     prefix = os.environ.get("HEADRACE_PREFIX") or "headrace"
     add("--prefix", default=prefix, help="of table names (HEADRACE_PREFIX)")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     add("--region", default=region, help="where the tables are (AWS_REGION)")
+
+
+def _add_backfill(parser: argparse.ArgumentParser) -> None:
+    _add_tables(parser)
+    add = parser.add_argument
     add(
         "--backfill",
         type=arguments.yes_no,

@@ -30,6 +30,8 @@ _LOCAL = {
 _QUIET = Path(__file__).with_name("quiet.log4j2.properties")
 _EVERYWHERE = {
     "spark.sql.optimizer.windowGroupLimitThreshold": "-1",  # a pass more over all rows, where few come twice
+    # It takes observed plans away where nothing comes, and their `Observation` is waited for without end.
+    "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.ignoreDataLocality": "true",  # S3 has none; on one machine asking forks twice for each file
     "spark.sql.parquet.compression.codec": "zstd",
@@ -46,13 +48,12 @@ _SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
 """The first compiler only: a small job ends before the second one has paid, which halves its CPU. Classes may take as
 much memory as Spark's do before a full garbage collection, which would come four times at the start."""
 _SMALL = {
+    "spark.driver.memory": "640m",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
 }
-"""For a small job compiling a query takes longer than running it, and so does planning it again after each stage."""
+"""For a small job planning a query again after each stage takes longer than it saves."""
 
 
 class Start(Protocol):

@@ -41,6 +41,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory, classes: Path) -> Iterator[S
         "none",
         is_small=not os.environ.get("HEADRACE_SOAK"),  # the soak runs as large jobs do
         spark_sql_shuffle_partitions="2",
+        spark_sql_adaptive_enabled="true",  # as on Glue
+        spark_driver_memory="2g",
         spark_sql_warehouse_dir=str(tmp_path_factory.mktemp("frames")),
         spark_driver_extraClassPath=str(classes),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import shutil
@@ -27,7 +28,7 @@ from chalicelib.store.log import Log, _item
 from chalicelib.store.tables import create_missing
 from chalicelib.store.traces import Traces, parts
 from chalicelib.store.traces import _item as _trace_item
-from glue_jobs.archiving import backfill, trace_rows
+from glue_jobs.archiving import backfill, forgetting, options, trace_rows
 from glue_jobs.archiving import log_rows as rows
 from glue_jobs.archiving.scan import shard_key
 from glue_jobs.common.arguments import DONE, INCOMPLETE
@@ -87,6 +88,7 @@ class Queue:
 
         self.place, self.prefix = place, f"hr-{uuid.uuid4().hex[:8]}"
         client = boto3.client("dynamodb")
+        self.raw = boto3.resource("dynamodb")
         tables = Tables(self.prefix)
         create_missing(client, tables)
         dynamo = Dynamo(client, tables, lambda n: None, lambda: uuid.uuid4().hex)
@@ -332,6 +334,44 @@ def test_what_is_changed_while_attempts_come_back_is_archived_the_next_night(
 
 
 HOME = shard_key("orders", "u1", 0)
+
+
+def test_a_forgotten_message_is_nowhere_and_its_day_stays_proved(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = queue.place
+    queue.put(0)
+    queue.edit(0, {1: Draft(b'{"n":"secret"}', keys=("anna",))}, line=True)
+    queue.edit(0, {1: Draft(b"", keys=("anna",), blob="bodies/b", blob_bytes=10)}, line=True)
+    place.bucket.put("bodies/b", b"the secret")
+    queue.settle("t1", 0, 1)
+    group = {"pk": "topic#u1", "sk": "group#g", "uid": "g1"}
+    letter: dict[str, Any] = {"g": "g1#dead", "k": f"u1/0000/{1:016d}", "m": "secret", "e": 1}
+    queue.raw.Table(f"{queue.prefix}-control").put_item(Item=group)
+    records = queue.raw.Table(f"{queue.prefix}-records")
+    records.put_item(Item=letter)
+    assert queue.archive() == DONE
+    message = queue.log.read(SHARD, 0, 1)[0].message(0, 1)
+    assert message
+    argv = ["--topic", "orders", "--id", message.id, "--prefix", queue.prefix, "--bucket", place.name]
+    argv += ["--folder", str(place.folder), "--dry-run"]
+    for dry_run in ("yes", "no"):
+        assert forgetting.run(place.start, place.bucket, options.of_forget(None, [*argv, dry_run])) == DONE
+        summary = read_summary(capsys)
+        counts = ("rows", "dead_letters", "keys", "bodies", "journal_objects")
+        assert [summary[name] for name in counts] == [1, 1, 1, 1, 2]
+    assert "m" not in records.get_item(Key={"g": letter["g"], "k": letter["k"]})["Item"]
+    assert [offset for offset, _ in queue.bodies()] == [0, 2, 3]
+    assert (place.manifest().complete, place.manifest().shards[0].voids) == (True, 1)
+    (segment,) = queue.log.read(SHARD, 0, 1)
+    assert [draft.cancelled for draft in segment.drafts] == [False, True, False, False]
+    everything = [path.read_bytes() for path in place.folder.rglob("*") if path.is_file()]
+    plain = b"".join(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw for raw in everything)
+    assert b"secret" not in plain
+    assert b"anna" not in plain
+    argv[3] = "x-0-9"
+    with pytest.raises(forgetting.NotThere, match="--place"):
+        forgetting.run(place.start, place.bucket, options.of_forget(None, [*argv, "yes"]))
 
 
 def rows_of_the_log() -> list[dict[str, Any]]:

@@ -40,6 +40,16 @@ def test_the_archives_job_has_the_workers_of_the_stage() -> None:
     assert properties["DefaultArguments"]["--enable-auto-scaling"] == "true"
 
 
+def test_the_archive_ends_after_the_days_of_the_stage_and_its_proof_never() -> None:
+    made = template(stage("prod", {"archive_days": 400}))["Resources"]
+    rules = made["Bucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+    ends = {each["Prefix"]: each["ExpirationInDays"] for each in rules if "ExpirationInDays" in each}
+    rows = {"archive/messages/": 430, "archive/deliveries/": 430, "journal/": 430}
+    assert ends == {"athena/": 7, "archive/catalog/": 400, "archive/manifests/": 400, **rows}
+    assert len({each["Id"] for each in rules}) == len(rules)
+    assert '"HEADRACE_ARCHIVE_DAYS": "400"' in json.dumps(made)
+
+
 def test_the_report_follows_the_archive_also_where_that_failed() -> None:
     made = glue("headrace-prod", "artifacts", "code", archive=True, log_days=30, topic="AlarmTopic")
     predicate = made["ReportJobTrigger"]["Properties"]["Predicate"]

@@ -154,6 +154,7 @@ def test_aws_watches_the_bill_of_a_stack_that_has_an_address() -> None:
         ({"report_lines": 1}, "true or false"),
         ({"workers": "Standard"}, "one of G.1X, G.2X"),
         ({"most_workers": 1}, "from 2"),
+        ({"archive_days": 29}, "from 30"),
         ({"cors_origins": "https://a.example"}, "list of exact origins"),
         ({"cors_origins": ["*"]}, "list of exact origins"),
         ({"cors_origins": ["null"]}, "list of exact origins"),

@@ -1,7 +1,7 @@
 """The archive: its contents; and replays: archived messages, sent again."""
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta, Struct
@@ -44,27 +44,34 @@ class ArchivedDayView(TypedDict):
     topics: list[ArchivedTopic]
 
 
-class ArchiveView(TypedDict):
-    """Days, the latest first, with the topics that the token may use."""
+class ArchiveView(lists.Page[ArchivedDayView]):
+    """Days, the latest first, with the topics that the token may use. A day is deleted after `archive_days`; null:
+    never."""
 
-    items: list[ArchivedDayView]
+    archive_days: Count | None
 
 
 _DAYS = 14
 _DAY = re.compile(r"(19[7-9]|2\d\d|[3-9]\d\d)\d-\d\d-\d\d\Z")  # fromisoformat reads much else, such as weeks
 
 
-@call("GET", "/v1/archive", scopes=ANY, query=("to", "limit"))
+@call("GET", "/v1/archive", scopes=ANY, query=("to", "topic", *PAGED))
 def get_archive(context: Context) -> Response[ArchiveView]:
-    """List the archived days: `limit` days (14; 31 at most) back from the day `to` (today), UTC."""
+    """List the archived days: `limit` (14; 31 at most) back from the day `to` (today), UTC, of all topics or one."""
     from ...services.inspect.archive import MOST_DAYS
 
     limit = lists.limit({"limit": str(_DAYS), **context.query})
     if limit > MOST_DAYS:
         raise invalid("limit", f"must be a number from 1 to {MOST_DAYS}")
-    last = day_of(context.query.get("to"), context.now_ms)
+    only, to = context.query.get("topic"), context.query.get("to")
+    purpose = f"archive:{only}:{to}"
+    last = day_of(lists.page_start(context, purpose) or to, context.now_ms)
     days = context.deps.archive_days.back_from(last, limit)
-    return Response({"items": [_day(day, content, context.caller) for day, content in days]})
+    items = [_day(day, content, context.caller, only) for day, content in days]
+    before = (last - timedelta(days=limit)).isoformat()
+    is_more = context.deps.archive_days.oldest() <= before
+    page = lists.page(context, purpose, items, before if is_more else None)
+    return Response({**page, "archive_days": context.deps.adapters.archive_days})
 
 
 def day_of(text: str | None, now_ms: int) -> date:
@@ -80,14 +87,14 @@ def day_of(text: str | None, now_ms: int) -> date:
     return day
 
 
-def _day(day: str, content: ArchivedDay | None, caller: Caller | None) -> ArchivedDayView:
+def _day(day: str, content: ArchivedDay | None, caller: Caller | None, only: str | None) -> ArchivedDayView:
     if content is None:
         nothing = {"until_hour": None, "written_at": None, "damaged": 0, "bodies_missing": 0}
         return fields.shown(ArchivedDayView, None, day=day, topics=[], **nothing)
     topics = [
         fields.shown(ArchivedTopic, topic, topic=name, proof=content.proof(topic))
         for name, topic in content.topics.items()
-        if caller is None or caller.may_use(name)
+        if only in (None, name) and (caller is None or caller.may_use(name))
     ]
     written_at = fields.at(content.written_ms) if content.written_ms else None
     return fields.shown(ArchivedDayView, content, day=day, written_at=written_at, topics=topics)

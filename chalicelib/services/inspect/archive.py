@@ -21,7 +21,8 @@ from ...ports.world import Blobs
 
 T = TypeVar("T")
 MOST_DAYS = 31
-_MANIFEST = "archive/manifests/{day}.json"
+_MANIFESTS = "archive/manifests/"
+_MANIFEST = f"{_MANIFESTS}{{day}}.json"
 _PROOF = "archive/proved.json"
 _Ends = list[tuple[int, int]]  # ranges with both their ends, as the archive's job writes them
 
@@ -100,6 +101,11 @@ class ArchiveDays:
             proof = self._read(_PROOF, _Proof)
         ends = proof.ranges if proof else {}
         return [(day, _day(day, each, ends) if each else None) for day, each in manifests.items()]
+
+    def oldest(self) -> str:
+        """The first day that is archived; behind all days where none is. One listing. Raises Unavailable."""
+        names = self.blobs.names(_MANIFESTS, "", 1)
+        return names[0].removeprefix(_MANIFESTS)[:10] if names else "9"
 
     def counts_at(self, topic: Topic, at_ms: int) -> PastCounts:
         """A topic's counts at the last full hour before that time, UTC, as the report has stored them

@@ -29,7 +29,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the archived days: `limit` days (14; 31 at most) back from the day `to` (today), UTC. */
+        /** List the archived days: `limit` (14; 31 at most) back from the day `to` (today), UTC, of all topics or one. */
         get: operations["get_archive"];
         put?: never;
         post?: never;
@@ -1318,30 +1318,14 @@ export interface components {
             status: number | null;
             text: string;
         };
-        /** @description Days, the latest first, with the topics that the token may use. */
-        ArchiveView: {
-            items: components["schemas"]["ArchivedDayView"][];
-        };
-        /** @description A day: the hour up to which it is archived (24: all of it; null: nothing), and its topics. */
-        ArchivedDayView: {
-            bodies_missing: number;
-            damaged: number;
-            day: string;
-            topics: components["schemas"]["ArchivedTopic"][];
-            until_hour: number | null;
-            written_at: string | null;
-        };
         /**
-         * @description A topic's part of a day. PROVED: the day is closed, and each of its offsets is accounted for. OPEN: more
-         *         messages may come. HOLES: `missing` offsets were found nowhere, or journal objects of the day could not be read.
+         * @description Days, the latest first, with the topics that the token may use. A day is deleted after `archive_days`; null:
+         *         never.
          */
-        ArchivedTopic: {
-            deliveries: number;
-            messages: number;
-            missing: number;
-            /** @enum {string} */
-            proof: "PROVED" | "OPEN" | "HOLES";
-            topic: string;
+        ArchiveView: {
+            archive_days: number | null;
+            items: unknown[];
+            next_page_token?: string;
         };
         /**
          * @description A topic at `counted_at`, the last full hour up to `at`; `exact` if they are the same. It counts messages
@@ -3398,7 +3382,9 @@ export interface operations {
         parameters: {
             query?: {
                 to?: string;
+                topic?: string;
                 limit?: number;
+                page_token?: string;
             };
             header?: never;
             path?: never;

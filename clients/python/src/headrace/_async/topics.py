@@ -142,9 +142,17 @@ class AsyncTopics(AsyncCaller):
         bounds = {"from": since and rfc3339(since), "to": until and rfc3339(until)}
         return self._list(AuditEntry, path("audit"), limit=limit, topic=topic, token=token, **bounds)
 
-    async def get_archive(self, *, to: str | None = None, limit: int | None = None) -> Archive:
+    async def get_archive(
+        self,
+        *,
+        to: str | None = None,
+        topic: str | None = None,
+        limit: int | None = None,
+        page_token: str | None = None,
+    ) -> Archive:
         """What is archived of each day: `limit` days back from the day `to` ("2030-01-01"; today), UTC."""
-        return await self._ask(Archive, "GET", path("archive"), to=to, limit=limit)
+        place = path("archive")
+        return await self._ask(Archive, "GET", place, to=to, topic=topic, limit=limit, page_token=page_token)
 
     async def create_sign_in_link(self) -> SignInLink:
         """A link that signs a browser in to the console with this token: once, within a minute."""

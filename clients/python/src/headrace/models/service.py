@@ -116,9 +116,11 @@ class ArchivedDay(Model, frozen=True, kw_only=True):
 
 
 class Archive(Model, frozen=True, kw_only=True):
-    """Days of the archive, the latest first."""
+    """Days of the archive, the latest first. A day is deleted after `archive_days`; None: never."""
 
     items: list[ArchivedDay]
+    archive_days: int | None = None
+    next_page_token: str | None = None
 
 
 class SignInLink(Model, frozen=True, kw_only=True):
