@@ -48,7 +48,7 @@ class ArchiveView(lists.Page[ArchivedDayView]):
     """Days, the latest first, with the topics that the token may use. A day is deleted after `archive_days`; null:
     never."""
 
-    archive_days: Count | None
+    archive_days: fields.Count | None
 
 
 _DAYS = 14
