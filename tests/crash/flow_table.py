@@ -321,7 +321,7 @@ CALLS: Mapping[str, int] = {
     "claim behind filtered messages": 7,
     "claim in order": 7,
     "claim in order after the lease": 6,
-    "claim in order what has no attempts left": 14,
+    "claim in order what has no attempts left": 13,
     "claim a run": 6,
     "claim a run after the lease": 6,
     "claim a run behind what has no attempts left": 10,

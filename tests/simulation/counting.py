@@ -87,7 +87,8 @@ def _waiting(world: World, deps: Deps, topic: Topic) -> Iterator[str]:
         yield f"{stats.delayed.number} are delayed, {least} surely"
     transactions = [world.adapters.transactions.get(each) for each in promises.deal_labels]
     undecided = sum(each is not None and each.state not in DECIDED for each in transactions)
-    if stats.prepared.number != undecided:
+    # A check counts until it is due, also where a process died before it had dropped it.
+    if not undecided <= stats.prepared.number <= len(promises.deals):
         yield f"{stats.prepared.number} are prepared, and in the store {undecided}"
     ids = {e.message_id for e in world.events if e.op is Op.PRODUCE and e.message_id}
     if stats.accepted < len(ids & promises.entered.keys()):

@@ -32,6 +32,8 @@ _FATES = {
     Disposition.RETRY_LATER: "RETRY",
 }
 
+_FOREVER = 1 << 50
+
 
 class Notes:
     """The deliveries of one process. Grants whose attempt did not begin are claims whose answers were lost."""
@@ -71,7 +73,8 @@ class Notes:
                 lane=d.receipt.entry is not None,
             )
             until_ms = d.receipt.claimed_ms + claim.lease_ms
-            self._granted.append((event, until_ms))
+            # The settlements of those before it in a run make the lease longer.
+            self._granted.append((event, _FOREVER if d.is_in_run and d is not messages[0] else until_ms))
 
     def began(self, group: str, consumer: Consumer, push_batch: PushBatch, seconds: float) -> None:
         """Attempts begin: by now they must be ours, and time must be left for them."""

@@ -66,7 +66,7 @@ BUGS: dict[str, Bug] = {
         Checker,
         "_conclude",
         "if answer.decision:",
-        "if answer := replace(answer, decision=TransactionState.COMMITTED):",
+        "if answer := answer._replace(decision=TransactionState.COMMITTED):",
     ),
     "a kept row that stands for its successor": Bug(
         SegmentCache, "keep", "segment.request_id != old.segment.request_id or", ""
