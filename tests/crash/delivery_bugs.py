@@ -115,12 +115,6 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         None,
         Kind.OUT_OF_ORDER,
     ),
-    "a failed message of a serial group that loses its place": (
-        Bug(decision, "decision_after_failure", "keeps_its_place or not due_ms", "not due_ms"),
-        "push in order in vain",
-        None,
-        Kind.OUT_OF_ORDER,
-    ),
     "a timer that is due a little too early": (
         Bug(MoverRun, "_move_due", "if timer.due_ms <= now_ms]", "if timer.due_ms <= now_ms + 2]"),
         "move just before the time",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from infra.__main__ import main
+from infra.api import allow_origins
 from infra.package import describe
 from infra.stages import read as stage
 from infra.template import StackError, template
@@ -96,8 +97,8 @@ def test_python_report_lines_and_origins_are_settings_of_the_stage(tmp_path: Pat
     assert "Credentials" not in text
     assert 'Allow-Methods = "GET, HEAD"' in text
     assert refusal_origins(by_name) == {None}, "a refusal can name one origin"
-    one = describe(stage("dev", {"cors_origins": ["https://a.example"]}), tmp_path)
-    assert refusal_origins(resources(one)) == {"'https://a.example'"}
+    allow_origins({"Resources": by_name}, ["https://a.example"])
+    assert refusal_origins(by_name) == {"'https://a.example'"}
 
 
 def refusal_origins(by_name: dict[str, Any]) -> set[str | None]:

@@ -54,7 +54,7 @@ function message(attributes: Record<string, string>, headers: Headers, body: unk
   /** In a batch it is the event's, else the request's. */
   const place = (name: string): string | null => attributes[`headrace${name}`] ?? headers.get(`headrace-${name}`);
   const [shard, offset, attempt, tag, tenant] = ["shard", "offset", "attempt", "tag", "tenant"].map(place);
-  const text = (value: string | null): string | null => (value ? decoded(value, /(?:%[89A-F][0-9A-F])+/g) : null);
+  const text = (value: string | null | undefined): string | null => (value ? decoded(value, /(?:%[89A-F][0-9A-F])+/g) : null);
   return {
     id,
     topic: headers.get("headrace-topic") ?? source.slice(source.lastIndexOf("/") + 1),

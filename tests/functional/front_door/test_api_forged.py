@@ -148,7 +148,9 @@ def test_a_page_token_is_good_for_the_parameters_that_it_was_made_for(long_topic
     narrowed = [
         (call.path.format(topic=long_topic.name, group="dead"), set(call.query).difference(NO_FILTERS))
         for call in CALLS
-        if call.method == "GET" and "page_token" in call.query
+        if call.method == "GET"
+        and "page_token" in call.query
+        and call.path != "/v1/archive"  # it has no days
     ]
     assert len([path for path, names in narrowed if names]) >= 4
     for path, names in narrowed:
