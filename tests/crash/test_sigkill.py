@@ -13,6 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from chalicelib.adapters import SystemClock, dynamo_adapters
 from chalicelib.settings import Settings
 from chalicelib.wiring import Deps
@@ -133,6 +135,7 @@ def _judge(history: History, end: Final) -> None:
     assert unknown, "no kill met a request: nothing was tested"
 
 
+@pytest.mark.soak  # slow
 def test_a_server_killed_again_and_again_keeps_its_promises(engine: str, tmp_path: Path) -> None:
     prefix, seed = f"killed-{uuid4().hex[:8]}", uuid4().hex
     server = Server(tmp_path, prefix, engine)

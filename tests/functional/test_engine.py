@@ -131,6 +131,7 @@ def started(parent: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 @pytest.mark.oracle
+@pytest.mark.soak  # slow
 def test_it_dies_with_its_killed_parent_and_keeps_what_it_acknowledged(
     parent: subprocess.Popen[str], tmp_path: Path
 ) -> None:

@@ -222,6 +222,7 @@ def test_a_journal_that_was_damaged_in_every_way_is_archived_whole(queue: Queue,
 CANCELLED, EDITED = make.draft(cancelled=True), make.draft("edited")
 
 
+@pytest.mark.soak  # slow
 def test_edits_that_the_journal_lost_come_from_dynamodb_if_they_are_asked_for(
     queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def test_the_product_s_requests_are_answered_alike(
     assert next(filter(None, differences), None) is None
 
 
+@pytest.mark.soak  # slow
 def test_variations_of_them_are_answered_alike(requests: list[Request], ours: Protocol, theirs: Wire) -> None:
     variations = Variations(requests, seed=1)
     differences = (difference(request, ours, theirs) for request in islice(variations, _VARIATIONS))

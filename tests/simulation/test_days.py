@@ -22,6 +22,7 @@ def test_nothing_that_is_owed_ends_with_its_row(seeds: range) -> None:
 
 
 @pytest.mark.parametrize("seeds", blocks(5, 5_000), ids=lambda seeds: f"limits-from-{seeds.start}")
+@pytest.mark.soak  # slow
 def test_what_stands_at_a_limit_comes_as_it_was_sent(seeds: range) -> None:
     for seed in seeds:
         days = play(seed, LIMITS)

@@ -143,6 +143,7 @@ _MANY = range(450, 10_000)
 
 
 @pytest.mark.parametrize("name", names_of(BUGS, soak=RARE))
+@pytest.mark.soak  # slow
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     first = [SEEN_BY[name]] if name in SEEN_BY else []
     seeds = (*first, *SEEDS, *(_MANY if name in RARE else ()))

@@ -28,6 +28,7 @@ BUGS: dict[str, tuple[int, tuple[Bug, ...]]] = {
 
 
 @pytest.mark.parametrize("seeds", blocks(5, 5_000), ids=lambda seeds: f"from-{seeds.start}")
+@pytest.mark.soak  # slow
 def test_no_change_is_hidden_by_what_was_read_before_it(seeds: range) -> None:
     for seed in seeds:
         world, complaints = play(seed)

@@ -26,6 +26,7 @@ BUGS: dict[str, tuple[str, int, Bug]] = {
 }
 """With the trouble and the seed in which it shows."""
 _RARE = (
+    "throttled partitions",
     "a consumer that gives everything back",
     "hundreds of topics",
     "missing bodies",

@@ -162,6 +162,7 @@ def test_in_a_broadcast_one_consumer_or_all_are_retried(api: Client) -> None:
     api.post(f"{group.path}/retry", {"consumer": "three"}).refused(404, "CONSUMER_NOT_FOUND")
 
 
+@pytest.mark.soak  # slow
 def test_dead_letters_end_after_the_topics_days(
     api: Client, clock: ShiftingClock, background: Background
 ) -> None:
