@@ -38,7 +38,7 @@ def _in_a_batch(*, is_gone: bool) -> None:
 
 BUGS: Planted = {
     "what was pulled, taken for pushed": (
-        Bug(Claimer, "claim", 'token += "" if claimant.is_called else PULLED', 'token += ""'),
+        Bug(Claimer, "_token", 'token += "" if claimant.is_called else PULLED', 'token += ""'),
         lambda: in_flight.test_what_was_pulled_takes_no_place_whatever_becomes_of_who_pulled_it(
             embedded_stage(), "removed"
         ),

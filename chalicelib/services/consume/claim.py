@@ -118,9 +118,7 @@ class Claimer:
             cursor = acks.within(key, state) if acks else state.cursor
             now_ms = self.clock.now_ms()
             planner = self._planner(claimant, shard, now_ms)
-            token = f"{base32(state.cursor.epoch + 1)}.{claimant.mark or self.random.id(4)}"
-            token += "" if claimant.is_called else PULLED
-            token += f".{claimant.lease_seconds}{RUN}" if claimant.run else ""
+            token = self._token(claimant, state.cursor)
             plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
             if not (plan.granted_count or plan.selection.settled or plan.selection.passed_over):
                 return Claim(because=plan.because)
@@ -143,18 +141,18 @@ class Claimer:
                 acks.note_written()
             self._note_lapsed(claimant, shard, cursor, plan, now_ms)
             if plan.granted_count:
-                messages = [
-                    planner.claimed_message(token, span.attempt, offset, plan.messages[offset])
-                    for span in plan.selection.granted
-                    for offset in span.offsets()
-                ]
-                return Claim(
-                    messages=messages,
-                    in_flight=claimant.in_flight(after),
-                    is_alone=plan.is_alone,
-                    has_tenants=plan.has_tenants,
-                )
+                spans = plan.selection.granted
+                found = [(span.attempt, n, plan.messages[n]) for span in spans for n in span.offsets()]
+                messages = [planner.claimed_message(token, *each) for each in found]
+                claim = Claim(messages=messages, in_flight=claimant.in_flight(after))
+                return replace(claim, is_alone=plan.is_alone, has_tenants=plan.has_tenants)
         return Claim(has_left_off=True)
+
+    def _token(self, claimant: Claimant, cursor: Cursor) -> str:
+        """The token of the next lease from a cursor."""
+        token = f"{base32(cursor.epoch + 1)}.{claimant.mark or self.random.id(4)}"
+        token += "" if claimant.is_called else PULLED
+        return token + (f".{claimant.lease_seconds}{RUN}" if claimant.run else "")
 
     def held(self, claimant: Claimant) -> list[ClaimedMessage]:
         """The messages of the leases that an earlier try of the claimant's receive made, as they were granted: one
