@@ -23,6 +23,13 @@ _STDIN = "standard input"
 _RAW = " --raw sends text as it is."
 _Placed = tuple[str, Outgoing]
 """Where a message comes from, for people, and the message."""
+_Body = Annotated[
+    str | None, typer.Argument(help="The body, JSON. Without it (or with -): JSON lines from standard input.")
+]
+_Files = Annotated[
+    list[Path] | None, typer.Option("--file", "-f", help="JSON lines: a body on each line. Repeatable.")
+]
+_Tenant = Annotated[str | None, typer.Option(help="Whom it is for: tenants do not delay one another.")]
 _DedupId = Annotated[str | None, typer.Option(help="A message sent twice with this id is stored once.")]
 _Until = Annotated[
     DedupUntil | None, typer.Option(help="done: the id is free once every group has ended its message.")
@@ -52,13 +59,8 @@ def register(app: typer.Typer) -> None:
 def send(
     context: typer.Context,
     topic: Topic,
-    body: Annotated[
-        str | None,
-        typer.Argument(help="The body, JSON. Without it (or with -): JSON lines from standard input."),
-    ] = None,
-    file: Annotated[
-        list[Path] | None, typer.Option("--file", "-f", help="JSON lines: a body on each line. Repeatable.")
-    ] = None,
+    body: _Body = None,
+    file: _Files = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Send the body, or each whole file, unchanged; not JSON.")
     ] = False,
@@ -67,9 +69,7 @@ def send(
     ] = False,
     key: Annotated[str | None, typer.Option(help="A key to find the message by.")] = None,
     tag: Annotated[str | None, typer.Option(help="A tag that groups may filter by.")] = None,
-    tenant: Annotated[
-        str | None, typer.Option(help="Whom it is for: tenants do not delay one another.")
-    ] = None,
+    tenant: _Tenant = None,
     ordering_key: Annotated[str | None, typer.Option(help="Messages that share it keep their order.")] = None,
     priority: Annotated[int | None, typer.Option(help="0 is the most urgent (the last one).")] = None,
     delay: Annotated[str | None, typer.Option(help="A delay: 30s, 15m, 2h, 7d.")] = None,
