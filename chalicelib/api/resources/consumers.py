@@ -270,7 +270,7 @@ def list_consumers(context: Context) -> Response[lists.Page[MemberView]]:
     after = lists.page_start(context, purpose) or ""
     rest = [c for c in context.deps.catalog.consumers(topic, group) if c.name > after]
     items = [_view(context, context.deps.registry.membership(topic, group, c)) for c in rest[:limit]]
-    return Response(lists.page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
+    return lists.page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None)
 
 
 @call("POST", f"{CONSUMER}/heartbeat", scopes=READ, body=HeartbeatBody)

@@ -119,7 +119,7 @@ def list_dead_letters(context: Context) -> Response[lists.Page[DeadLetterView]]:
     """List dead letters by shard and offset, each with its message, reason and last error."""
     topic, group = context.group()
     purpose, letters, position = _page(context, topic, group)
-    return Response(lists.page(context, purpose, _views(context, topic, group, letters), position))
+    return lists.page(context, purpose, _views(context, topic, group, letters), position)
 
 
 def _page(
@@ -248,7 +248,7 @@ def merge_dead_letters(context: Context) -> Response[lists.Page[Merged]]:
         if _count_that_fits(letters, len(patch)) < len(letters):
             raise TooLarge("BATCH_TOO_LARGE", "No answer can hold all these bodies: give fewer ids.")
     items = [_merge_letter(context, topic, group, letter, patch) for letter in letters]
-    return Response(lists.page(context, purpose, items, position))
+    return lists.page(context, purpose, items, position)
 
 
 def _merge_letter(

@@ -105,9 +105,7 @@ def list_jobs(context: Context) -> Response[lists.Page[MessageView]]:
     limit, start = lists.limit(query), lists.page_start(context, purpose)
     rows, position = soonest_first(reader(context.deps.adapters.timers), topic, filters, None, limit, start)
     own = [row for row in rows if caller is None or caller.may_use_job(row.message.draft.job)]
-    return Response(
-        lists.page(context, purpose, [message_view(context, topic, row) for row in own], position)
-    )
+    return lists.page(context, purpose, [message_view(context, topic, row) for row in own], position)
 
 
 def _name(context: Context) -> str:
@@ -139,7 +137,7 @@ def change_delayed(context: Context) -> Response[lists.Page[Rescheduled]]:
     purpose = lists.purpose("delayed", [topic.name], context.query, _FILTERS)
     rows, next_start, began_ms = _page(context, topic, purpose)
     items = [_change_row(context, topic, row, began_ms) for row in rows]
-    return Response(lists.page(context, purpose, items, next_start))
+    return lists.page(context, purpose, items, next_start)
 
 
 def _page(

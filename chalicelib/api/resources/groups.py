@@ -288,7 +288,7 @@ def list_groups(context: Context) -> Response[lists.Page[GroupSummary]]:
     rest = [g for g in context.deps.catalog.groups(topic) if g.name > after and context.may_use_group(g.name)]
     items = [group_summary(topic, each) for each in context.deps.surveyor.exact_groups(topic, rest[:limit])]
     next_start = items[-1]["group"] if len(items) < len(rest) else None
-    return Response(lists.page(context, purpose, items, next_start))
+    return lists.page(context, purpose, items, next_start)
 
 
 @call("DELETE", GROUP, scopes=ADMIN, statuses=(204,))

@@ -224,7 +224,7 @@ def list_messages(context: Context) -> Response[lists.Page[MessageView]]:
     topic_statuses = context.deps.statuses.of_topic(topic)
     rows, next_start = _page(context, topic_statuses, filters, start)
     items = [message_view(context, topic, row, topic_statuses) for row in rows]
-    return Response(lists.page(context, purpose, items, next_start))
+    return lists.page(context, purpose, items, next_start)
 
 
 def _page(

@@ -132,7 +132,7 @@ def list_transactions(context: Context) -> Response[lists.Page[TransactionView]]
     after, limit = lists.page_start(context, purpose), lists.limit(context.query)
     adapters = context.deps.adapters
     rows, next_start = of_state(reader(adapters.timers), adapters.transactions, topic, state, limit, after)
-    return Response(lists.page(context, purpose, [transaction_view(row) for row in rows], next_start))
+    return lists.page(context, purpose, [transaction_view(row) for row in rows], next_start)
 
 
 class RecheckBody(many.ManyBody):
