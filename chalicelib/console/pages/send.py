@@ -102,16 +102,15 @@ def _message(visit: Visit, topic: Topic, like: str) -> Message | None:
     message = _newest(visit, topic) if like == NEWEST else visit.deps.lookup.find(topic, like)
     if message is None:
         return None
-    return shown_body(
-        visit.deps.adapters.blobs, topic, message if isinstance(message, Message) else message.message
-    )
+    whole = message if isinstance(message, Message) else message.message
+    return shown_body(visit.deps.adapters.blobs, topic, whole)
 
 
 def _newest(visit: Visit, topic: Topic) -> Message | None:
     """The newest message of those shards that the page may read."""
     messages = []
     for shard in topic.shard_numbers:
-        if not visit.has_read_units(_FOR_OTHERS):
+        if not visit.has_units(_FOR_OTHERS):
             break
         for row in visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 1):
             messages += [message] if (message := row.message(shard, row.end - 1)) else []

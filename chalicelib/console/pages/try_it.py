@@ -39,16 +39,13 @@ def _begin(mode: str) -> list[actions.Action]:
     topic = {"topic": f"try-{mode}"}
     group = {**topic, "group": GROUP}
     consumers = CONSUMERS if mode == "broadcast" else ()
+    keys = enumerate(("red", "red", "blue"), 1)
+    messages = [{"body": {"number": n}, "ordering_key": key, "tag": "try"} for n, key in keys]
     return [
         actions.Action("put_topic", topic, body={"mode": mode, "shards": 1, "retention_days": 1}),
         actions.Action("put_group", group, body={"from": "earliest"}),
         *(actions.Action("put_consumer", {**group, "consumer": name}, body={}) for name in consumers),
-        *(
-            actions.Action(
-                "produce", topic, body={"body": {"number": n + 1}, "ordering_key": key, "tag": "try"}
-            )
-            for n, key in enumerate(("red", "red", "blue"))
-        ),
+        *(actions.Action("produce", topic, body=message) for message in messages),
     ]
 
 
