@@ -104,9 +104,8 @@ def _opens(
 def _failing_ms(health: Health, now_ms: int) -> int | None:
     """Since when there were only failures, as far as is known. It is set only when there has been no success for a
     while; one failure between two successes is not worth a write."""
-    only_failures = (
-        health.succeeded_ms is None or health.open_until_ms is not None or len(health.window) >= WINDOW - 1
-    )
+    is_long = len(health.window) >= WINDOW - 1
+    only_failures = health.succeeded_ms is None or health.open_until_ms is not None or is_long
     return now_ms if health.failing_ms is None and only_failures else health.failing_ms
 
 

@@ -172,6 +172,11 @@ class Message:
     ends_ms: int = field(default=_NEVER_MS, compare=False)
 
     @property
+    def message(self) -> Message:
+        """Itself, as what waits before its log has one."""
+        return self
+
+    @property
     def first_accepted_ms(self) -> int:
         """When its producer got the answer that it is accepted: for a delayed message before it came into the log,
         for a transaction when it was prepared."""

@@ -101,9 +101,9 @@ def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
             hit = visit.deps.lookup.find(topic, text)
         except HeadraceError:
             return []
-        return [hit if isinstance(hit, Message) else hit.message]
+        return [hit.message]
     results, _ = visit.deps.key_lookup.newest_first(topic, text, Filters(), _MOST_OF_A_KEY, None)
     if not results and visit.caller.may_use_job(text):
         job = visit.deps.lookup.find_by_dedup_id(topic, job_id(text), consistent=False)
         results = [job] if job else []
-    return [each if isinstance(each, Message) else each.message for each in results]
+    return [each.message for each in results]

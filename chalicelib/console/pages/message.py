@@ -43,8 +43,7 @@ def message(visit: Visit) -> Shown:
     topic = visit.topic()
     id = visit.params["id"]
     result = _find_with_dead_letters(visit, topic, id)
-    stored_message = result if isinstance(result, Message) else result.message
-    whole = shown_body(deps.adapters.blobs, topic, stored_message)
+    whole = shown_body(deps.adapters.blobs, topic, result.message)
     form = visit.query.get("as", "pretty")
     form = form if form in FORMS else "pretty"
     model: dict[str, Any] = {

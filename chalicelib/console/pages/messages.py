@@ -127,9 +127,8 @@ class Selection(NamedTuple):
 
     def passes(self, message: AnyMessage) -> bool:
         """Has the message the text and the status?"""
-        stored = message if isinstance(message, Message) else message.message
         text = self.fields.get("text")
-        has_text = not text or holds_text(redact.shown(self.topic, stored).draft, text)
+        has_text = not text or holds_text(redact.shown(self.topic, message.message).draft, text)
         return has_text and self._has_status(message)
 
     def _has_status(self, message: AnyMessage) -> bool:
@@ -202,8 +201,7 @@ def _of_key(visit: Visit, selection: Selection, start: str | None) -> tuple[Sequ
     read = partial(visit.deps.key_lookup.newest_first, selection.topic, key, selection.filters)
     while True:
         results, position = read(_LINES - len(messages), position, may_go_on=may_go_on)
-        found = filter(selection.passes, results)
-        messages += [each if isinstance(each, Message) else each.message for each in found]
+        messages += [each.message for each in results if selection.passes(each)]
         if position is None or len(messages) == _LINES or not may_go_on():
             return messages, position
 

@@ -100,10 +100,7 @@ def _typescript(topic: Topic, action: Action) -> str:
 def _message(visit: Visit, topic: Topic, like: str) -> Message | None:
     """The message to fill the form with; None where the topic has none."""
     message = _newest(visit, topic) if like == NEWEST else visit.deps.lookup.find(topic, like)
-    if message is None:
-        return None
-    whole = message if isinstance(message, Message) else message.message
-    return shown_body(visit.deps.adapters.blobs, topic, whole)
+    return shown_body(visit.deps.adapters.blobs, topic, message.message) if message else None
 
 
 def _newest(visit: Visit, topic: Topic) -> Message | None:
