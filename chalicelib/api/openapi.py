@@ -163,14 +163,12 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
 
 
 def _responses(entry: Call, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
-    successes = {str(status): _success_response(entry, status, answer, examples) for status in entry.statuses}
+    successes = {str(status): _success(entry, status, answer, examples) for status in entry.statuses}
     refusals = {str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(entry)}
     return successes | refusals
 
 
-def _success_response(
-    entry: Call, status: int, answer: dict[str, Any], examples: dict[str, Any]
-) -> dict[str, Any]:
+def _success(entry: Call, status: int, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
     if status == 204:
         return {"description": "Done"} | _HEADERS
     media = {"schema": answer if entry.media == JSON else {"type": "string"}}

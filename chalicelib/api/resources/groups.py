@@ -393,16 +393,11 @@ def group_stats(survey: "GroupSurvey") -> GroupStats:
 
 def _shard(progress: "Progress", names: Mapping[str, str], owner: str | None) -> ShardView:
     cursor, uid = progress.cursor, progress.key.consumer_uid
-    return shown(
-        ShardView,
-        progress,
-        **taken(cursor, "floor", "next"),
-        settled_above_floor=total(cursor.settled),
-        waiting=sum(span.count for span in cursor.waiting),
-        owner=owner,
-        leases=[_lease(lease, names) for lease in cursor.leases.values()],
-        **({"consumer": names.get(uid)} if uid else {}),
-    )
+    waiting = sum(span.count for span in cursor.waiting)
+    counts = {"settled_above_floor": total(cursor.settled), "waiting": waiting}
+    leases = [_lease(lease, names) for lease in cursor.leases.values()]
+    who = {"owner": owner, "leases": leases, **({"consumer": names.get(uid)} if uid else {})}
+    return shown(ShardView, progress, **taken(cursor, "floor", "next"), **counts, **who)
 
 
 def _lease(lease: "Lease", names: Mapping[str, str]) -> LeaseView:

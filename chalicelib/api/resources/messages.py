@@ -95,9 +95,9 @@ def message_view(
         return _logged_view(context, topic, whole, statuses)
     if isinstance(message, Transaction):
         is_cancelled = message.state is TransactionState.ROLLED_BACK
-        return _view_before_log(topic, whole, message.shard, is_cancelled, _PREPARED)
+        return _before_log(topic, whole, message.shard, is_cancelled, _PREPARED)
     shard = message.timer.shard.shard
-    view = _view_before_log(topic, whole, None if shard == ANY else shard, message.cancelled, _DELAYED)
+    view = _before_log(topic, whole, None if shard == ANY else shard, message.cancelled, _DELAYED)
     return {**view, "deliver_at": at(message.timer.due_ms)}
 
 
@@ -282,19 +282,14 @@ def _logged_view(
     return _view(topic, message, place, overall(message.draft, of_all), retries_left, deliveries)
 
 
-def _view_before_log(
-    topic: Topic, message: Message, shard: int | None, is_cancelled: bool, status: str
-) -> MessageView:
-    retries_left = 0 if is_cancelled else _retries(topic, message)
-    status = "CANCELLED" if is_cancelled else status
-    return _view(topic, message, {"shard": shard, "offset": None}, status, retries_left, {})
+def _before_log(topic: Topic, of: Message, shard: int | None, is_cancelled: bool, status: str) -> MessageView:
+    status, retries = ("CANCELLED", 0) if is_cancelled else (status, _retries(topic, of))
+    return _view(topic, of, {"shard": shard, "offset": None}, status, retries, {})
 
 
-def _view(
-    topic: Topic, message: Message, place: Any, status: str, retries_left: int, deliveries: Any
-) -> MessageView:
-    own = {"topic": topic.name, "status": status, "retries_left": retries_left, "deliveries": deliveries}
-    return cast(MessageView, {**views.content(message), **place, **own})
+def _view(topic: Topic, of: Message, place: Any, status: str, retries: int, deliveries: Any) -> MessageView:
+    own = {"topic": topic.name, "status": status, "retries_left": retries, "deliveries": deliveries}
+    return cast(MessageView, {**views.content(of), **place, **own})
 
 
 def _retries(topic: Topic, message: Message) -> int:

@@ -165,13 +165,9 @@ def recheck(context: Context) -> Response[Rechecked]:
 def transaction_view(transaction: Transaction) -> TransactionView:
     """A transaction without its message."""
     is_checked = transaction.check_url and transaction.state is TransactionState.PREPARED
-    body = shown(
-        TransactionView,
-        transaction,
-        transaction_id=transaction.id,
-        check_after_seconds=transaction.check_after_ms // 1000,
-        next_check_at=at(transaction.check_ms) if is_checked else None,
-    )
+    own = {"transaction_id": transaction.id, "check_after_seconds": transaction.check_after_ms // 1000}
+    next_check_at = at(transaction.check_ms) if is_checked else None
+    body = shown(TransactionView, transaction, **own, next_check_at=next_check_at)
     if transaction.due_ms is not None:
         body["deliver_at"] = at(transaction.due_ms)
     return body

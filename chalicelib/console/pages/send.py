@@ -116,15 +116,12 @@ def _newest(visit: Visit, topic: Topic) -> Message | None:
 
 def _fields_of(message: Message) -> dict[str, str | None]:
     """The form's fields. The body is None where it is too long for a page."""
-    draft = message.draft
+    draft, names = message.draft, ("tag", "tenant", "ordering_key", "callback_url")
     return {
         **_EMPTY,
+        **{name: getattr(draft, name) or "" for name in names},
         "body": editable_body(draft),
         "keys": ", ".join(draft.keys),
-        "tag": draft.tag or "",
-        "tenant": draft.tenant or "",
-        "ordering_key": draft.ordering_key or "",
         "priority": "" if draft.priority is None else str(draft.priority),
-        "callback_url": draft.callback_url or "",
         "headers": "\n".join(f"{name}: {value}" for name, value in draft.headers.items()),
     }

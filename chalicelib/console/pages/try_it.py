@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from ...domain.errors import Forbidden, Malformed, NotFound
@@ -68,13 +69,9 @@ def _lines(visit: Visit, mode: str) -> list[Any]:
     survey = visit.deps.surveyor.survey(topic, ages=False)
     messages = []
     for id in visit.query.get("ids", "").split()[:_MOST]:
-        try:
-            message = visit.deps.lookup.find(topic, id)
-        except NotFound:
-            continue
-        if isinstance(message, Message):
-            messages.append(message)
-    return lines(messages, survey)
+        with suppress(NotFound):
+            messages.append(visit.deps.lookup.find(topic, id))
+    return lines([each for each in messages if isinstance(each, Message)], survey)
 
 
 def begin_trying(visit: Visit) -> Shown:
