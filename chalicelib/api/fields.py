@@ -62,9 +62,8 @@ Count = Annotated[int, Meta(ge=0)]
 Base64 = Annotated[str, Meta(extra_json_schema={"contentEncoding": "base64"})]
 # Of a delivery; CANCELLED with its message.
 Status = Annotated[str, one_of("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "CANCELLED")]
-MessageStatus = Annotated[
-    str, one_of("NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "DELAYED", "PREPARED", "CANCELLED")
-]
+_OF_MESSAGES = "NEW", "RUNNING", "SUCCESS", "RETRYING", "DEAD", "DELAYED", "PREPARED", "CANCELLED"
+MessageStatus = Annotated[str, one_of(*_OF_MESSAGES)]
 
 
 class NoBody(Struct, forbid_unknown_fields=True):

@@ -36,10 +36,7 @@ class Front(Chalice):
         else:
             answer = self._answer(event, headers, context)
         request = event.get("requestContext", {})
-        answer["headers"] = {
-            **answer["headers"],
-            **cors(headers.get("origin", ""), request.get("resourcePath", "")),
-        }
+        answer["headers"] |= cors(headers.get("origin", ""), request.get("resourcePath", ""))
         if request.get("domainName"):  # on AWS, where all is by https
             answer["headers"] |= problems.ONLY_HTTPS
         return answer

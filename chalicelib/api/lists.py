@@ -12,7 +12,7 @@ from ..domain.message import DeadReason
 from ..domain.record import FailureFilter
 from ..domain.topic import Topic
 from . import parse
-from .calls import Context
+from .calls import Context, Response
 from .fields import Key, Tag, Tenant, Time
 from .http import invalid
 
@@ -50,14 +50,14 @@ LETTER_FILTERS: tuple[str, ...] = DeadFilter.__struct_fields__
 _REASONS = tuple(DeadReason)
 
 
-def page(context: "Context", purpose: str, items: Sequence[T], next_start: Any) -> Page[T]:
+def page(context: Context, purpose: str, items: Sequence[T], next_start: Any) -> Response[Page[T]]:
     """One page of a list; `next_start` is where the next one starts, None at the end."""
     if next_start is None:
-        return {"items": items}
-    return {"items": items, "next_page_token": page_token(context, purpose, next_start)}
+        return Response({"items": items})
+    return Response({"items": items, "next_page_token": page_token(context, purpose, next_start)})
 
 
-def page_token(context: "Context", purpose: str, position: Any) -> str:
+def page_token(context: Context, purpose: str, position: Any) -> str:
     """An encoded, unforgeable position at which the next page starts."""
     return context.deps.signing_keys.sign(f"page:{purpose}", json.dumps(position))
 
@@ -82,11 +82,15 @@ def limit(query: Mapping[str, str]) -> int:
 
 def shard(query: Mapping[str, str]) -> int | None:
     """The shard asked for."""
-    text = query.get("shard")
-    number = None if text is None else parse.whole_number(text, 4)
-    if text is not None and number is None:
+    number = parse.whole_number(query.get("shard", ""), 4)
+    if "shard" in query and number is None:
         raise invalid("shard", "must be a shard's number")
     return number
+
+
+def time_ms(query: Mapping[str, str], name: str) -> int | None:
+    """The time of this name, ms; None where the query has none. Raises Malformed."""
+    return parse.time_ms(query[name], name) if name in query else None
 
 
 def topic_and_shard(context: Context) -> tuple[Topic, int | None]:
@@ -153,13 +157,11 @@ def counted_topics(context: Context, purpose: str) -> "tuple[list[TopicSurvey], 
         start = caller.behind(after or "")
         return [] if start is None else context.deps.adapters.control.topics(start or None, rows)
 
-    topics, next_start = visible_page(
-        context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name
-    )
+    topics, last = visible_page(context, purpose, read, lambda t: caller.may_use(t.name), lambda t: t.name)
     surveys = context.deps.surveyor.exact_topics(topics)
     if len(surveys) < len(topics):
-        next_start = topics[len(surveys) - 1].name
-    return [survey.seen_by(caller) for survey in surveys if survey], next_start
+        last = topics[len(surveys) - 1].name
+    return [survey.seen_by(caller) for survey in surveys if survey], last
 
 
 def purpose(kind: str, names: Sequence[str], query: Mapping[str, str], filter_names: Sequence[str]) -> str:
@@ -173,14 +175,9 @@ def of_query(query: Mapping[str, str]) -> "Filters":
     `topic_and_shard`."""
     from ..services.inspect.lookup import Filters
 
-    times = {name: parse.time_ms(query[name], name) for name in ("from", "to") if name in query}
-    return Filters(
-        tag=query.get("tag"),
-        tenant=query.get("tenant"),
-        shard=shard(query),
-        from_ms=times.get("from"),
-        to_ms=times.get("to"),
-    )
+    from_ms, to_ms = time_ms(query, "from"), time_ms(query, "to")
+    tag, tenant = query.get("tag"), query.get("tenant")
+    return Filters(tag=tag, tenant=tenant, shard=shard(query), from_ms=from_ms, to_ms=to_ms)
 
 
 def letter_filter(fields: Mapping[str, str], at: str = "") -> FailureFilter:

@@ -85,8 +85,10 @@ def answer(context: Context, work: Work[T]) -> Any:
         after, before, first_ms = lists.position_in(context, purpose, body.page_token)
     until_ms, count, sample = began_ms + _LONGEST_MS, 0, list[T]()
     while True:
-        most = min(_PAGE, body.limit - count)
-        items, after = _items(context, work, which, after, most)
+        if body.ids is not UNSET:
+            items, after = _of_ids(body, work, after or 0)
+        else:
+            items, after = work.page(which, after, min(_PAGE, body.limit - count))
         if body.dry_run:
             sample += items[: _SAMPLE - len(sample)]
             count += len(items)
@@ -107,16 +109,9 @@ def answer(context: Context, work: Work[T]) -> Any:
     return result
 
 
-def _items(
-    context: Context, work: Work[T], which: FailureFilter, after: Any, most: int
-) -> tuple[Sequence[T], Any]:
-    ids = context.body.ids
-    if ids is UNSET:
-        return work.page(which, after, most)
-    start = after or 0
-    asked_ids = list(dict.fromkeys(ids))[: context.body.limit]
-    end = start + _PAGE
-    return work.by_ids(asked_ids[start:end]), end if end < len(asked_ids) else None
+def _of_ids(body: ManyBody, work: Work[T], start: int) -> tuple[Sequence[T], int | None]:
+    ids, end = list(dict.fromkeys(body.ids or ()))[: body.limit], start + _PAGE
+    return work.by_ids(ids[start:end]), end if end < len(ids) else None
 
 
 def _choice(context: Context, work: Work[T], at_ms: int) -> tuple[Mapping[str, str], FailureFilter]:
@@ -162,7 +157,5 @@ def _read_plan(context: Context, work: Work[T], plan: str) -> _Plan:
 
 
 def _no_plan() -> Refused:
-    return Refused(
-        "PLAN_INVALID",
-        "This plan is of another call, or older than ten minutes: ask for a new one with dry_run.",
-    )
+    words = "This plan is of another call, or older than ten minutes: ask for a new one with dry_run."
+    return Refused("PLAN_INVALID", words)

@@ -24,24 +24,12 @@ _TIME = {"type": "string", "format": "date-time"}
 _UNITS = "What the call consumed of DynamoDB: write units, read units."
 _HEADERS = {"headers": {"Headrace-Units": {"$ref": "#/components/headers/Units"}}}
 _TEXTS = (
-    *(
-        "app",
-        "at",
-        "confirm",
-        "consumer",
-        "dedup_id",
-        "error",
-        "group",
-        "key",
-        "page_token",
-        "prefix",
-        "reason",
-    ),
-    *("state", "status", "tag", "tenant", "token", "topic", "window"),
+    *("app", "at", "confirm", "consumer", "dedup_id", "error", "group", "key", "page_token", "prefix"),
+    *("reason", "state", "status", "tag", "tenant", "token", "topic", "window"),
     *("headrace-dedup-id", "headrace-key", "headrace-ordering-key", "headrace-tag", "headrace-tenant"),
 )
 # What a parameter of a query or header holds: of every one that a call takes.
-_PARAMETER_SCHEMAS: dict[str, dict[str, Any]] = {
+_SCHEMAS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(_TEXTS, _TEXT),
     **dict.fromkeys(("from", "since", "to", "until", "headrace-sent-at"), _TIME),
     "base_seconds": {"type": "integer", "minimum": 1, "maximum": lim.MAX_RETRY_SECONDS},
@@ -69,9 +57,10 @@ _SHOWN = {
     "id": "ggpf5z1w52mh-3-0",
     "job": "order-188",
 }
+_TITLE = {"title": "Headrace"}
 # The beginnings of answers that are too long for an example.
 _DOCUMENTS: dict[str, Any] = {
-    "openapi_document": {"openapi": "3.1.0", "info": {"title": "Headrace"}, "paths": {}},
+    "openapi_document": {"openapi": "3.1.0", "info": _TITLE, "paths": {}},
     "docs": "<!doctype html>",
 }
 _NEVER_EMPTY = ("MessageBody", "AmendBody")  # of several optional fields one must be given
@@ -97,12 +86,7 @@ def document(prefix: str = "") -> dict[str, Any]:
         paths.setdefault(entry.path, {})[entry.method.lower()] = operation
     contract: dict[str, Any] = {
         "openapi": "3.1.0",
-        "info": {
-            "title": "Headrace",
-            "version": __version__,
-            "description": introduction,
-            "license": _LICENSE,
-        },
+        "info": {**_TITLE, "version": __version__, "description": introduction, "license": _LICENSE},
         "servers": [{"url": prefix or "/", "description": "Where this document came from"}, _LOCAL],
         "tags": _tags(),
         "paths": paths,
@@ -160,9 +144,8 @@ def _operation(entry: Call, answer: dict[str, Any], example: dict[str, Any]) -> 
         media: dict[str, Any] = {"schema": {"$ref": _REF.format(name=entry.body.__name__)}}
         if "request" in example:
             media["examples"] = {"example": {"value": example["request"]}}
-        is_required = entry.body.__name__ in _NEVER_EMPTY or any(
-            field.required for field in msgspec.structs.fields(entry.body)
-        )
+        needs = [field for field in msgspec.structs.fields(entry.body) if field.required]
+        is_required = bool(needs) or entry.body.__name__ in _NEVER_EMPTY
         operation["requestBody"] = {"required": is_required, "content": {JSON: media}}
     elif entry.any_media:
         operation["requestBody"] = {"content": {"*/*": {"schema": {}}}}
@@ -176,20 +159,16 @@ def _parameters(entry: Call) -> list[dict[str, Any]]:
         for name, schema in schemas.items()
     ]
     optional = [("query", name) for name in entry.query] + [("header", name) for name in entry.headers]
-    return in_path + [
-        {"name": name, "in": place, "schema": _PARAMETER_SCHEMAS[name]} for place, name in optional
-    ]
+    return in_path + [{"name": name, "in": place, "schema": _SCHEMAS[name]} for place, name in optional]
 
 
 def _responses(entry: Call, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
-    successes = {str(status): _success_response(entry, status, answer, examples) for status in entry.statuses}
+    successes = {str(status): _success(entry, status, answer, examples) for status in entry.statuses}
     refusals = {str(status): {"$ref": f"#/components/responses/{status}"} for status in _refusals(entry)}
     return successes | refusals
 
 
-def _success_response(
-    entry: Call, status: int, answer: dict[str, Any], examples: dict[str, Any]
-) -> dict[str, Any]:
+def _success(entry: Call, status: int, answer: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
     if status == 204:
         return {"description": "Done"} | _HEADERS
     media = {"schema": answer if entry.media == JSON else {"type": "string"}}

@@ -13,15 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ..domain import ladder, strict_json
 from ..domain import limits as lim
 from ..domain.errors import Forbidden, HeadraceError, Refused, TooLarge
-from ..domain.message import (
-    TRACEPARENT,
-    Draft,
-    header_spelling,
-    host_of,
-    is_reserved,
-    producer_text,
-    traceparent,
-)
+from ..domain.message import Draft, header_spelling, host_of, in_trace, is_reserved, producer_text
 from ..domain.request import NAME, Request
 from ..domain.times import DAY_SECONDS
 from ..domain.topic import EARLIEST, LATEST, Where
@@ -105,10 +97,7 @@ def draft(
         made = of_tenant(context, draft_of(message, now_ms or context.now_ms, raw, attributes))
     except HeadraceError as error:
         raise (item_error(error, path) if path else error) from None
-    parent = trace_of(context.headers)
-    if parent is None or traceparent(made) is not None or len(made.headers) >= lim.MAX_HEADERS:
-        return made
-    return replace(made, headers={**made.headers, TRACEPARENT: parent})
+    return in_trace(made, trace_of(context.headers))
 
 
 def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Collection[str] = ()) -> Draft:
@@ -137,18 +126,8 @@ def draft_of(message: MessageBody, now_ms: int, raw: bytes = b"", attributes: Co
         # Of what was given a time, be it over by now: its delay begins here.
         accepted_ms=now_ms if due_ms > now_ms or message.deliver_at is not None else None,
         **(retry_of(message.retry) if message.retry else {}),
-        **fields.taken(
-            message,
-            "tag",
-            "tenant",
-            "ordering_key",
-            "shard",
-            "priority",
-            "headers",
-            "dedup_id",
-            "dedup_until",
-        ),
-        callback_url=message.callback_url,
+        **fields.taken(message, "tag", "tenant", "ordering_key", "shard", "priority", "headers"),
+        **fields.taken(message, "dedup_id", "dedup_until", "callback_url"),
         sent_ms=time_ms(message.sent_at, "sent_at") if message.sent_at is not None else None,
     )
 
@@ -168,18 +147,15 @@ def check_headers(
     headers: Mapping[str, str], attributes: Collection[str] = (), *, is_static: bool = False
 ) -> None:
     """Raises for headers that a message, or (`is_static`) a subscriber, may not have."""
-    spellings: dict[str, str] = {}
+    kind, spellings = "consumer" if is_static else "message", dict[str, str]()
     for name in headers:
         spelling = header_spelling(name) if is_static else name.lower()
         if (other := spellings.setdefault(spelling, name)) != name:
             issue = f"is the header {other!r} in another spelling; HTTP takes both for one"
             raise invalid(f"headers.{name}", issue)
         if name not in attributes and is_reserved(name, is_static=is_static):
-            raise Refused(
-                "HEADER_RESERVED",
-                f"A {'consumer' if is_static else 'message'} may not have the header {name!r}: on its way it would be "
-                "taken for the request's own.",
-            )
+            reason = "on its way it would be taken for the request's own"
+            raise Refused("HEADER_RESERVED", f"A {kind} may not have the header {name!r}: {reason}.")
     most = lim.MAX_STATIC_HEADER_BYTES if is_static else lim.MAX_HEADERS_BYTES
     if sum(len(name) + len(value.encode()) for name, value in headers.items()) > most:
         raise TooLarge("HEADERS_TOO_LARGE", f"The headers together may have {most} bytes.")
@@ -195,17 +171,14 @@ def due(deliver_at: str, now_ms: int) -> int:
 def next_attempt(at: str, now_ms: int) -> int:
     """The time of a `next_attempt_at`, ms; a past time means now. Raises Refused if it is too far ahead."""
     due_ms = max(now_ms, time_ms(at, "next_attempt_at"))
-    if due_ms - now_ms > lim.MAX_RETRY_SECONDS * 1000:
-        days = lim.MAX_RETRY_SECONDS // DAY_SECONDS
-        raise Refused("DELAY_TOO_LONG", f"A retry may wait {days} days at most.")
+    check_delay(due_ms - now_ms, "retry", lim.MAX_RETRY_SECONDS)
     return due_ms
 
 
-def check_delay(delay_ms: int) -> None:
+def check_delay(delay_ms: int, kind: str = "message", most_seconds: int = lim.MAX_DELAY_SECONDS) -> None:
     """Raises Refused (DELAY_TOO_LONG)."""
-    if delay_ms > lim.MAX_DELAY_SECONDS * 1000:
-        days = lim.MAX_DELAY_SECONDS // DAY_SECONDS
-        raise Refused("DELAY_TOO_LONG", f"A message may wait {days} days at most.")
+    if delay_ms > most_seconds * 1000:
+        raise Refused("DELAY_TOO_LONG", f"A {kind} may wait {most_seconds // DAY_SECONDS} days at most.")
 
 
 def retry_of(override: settings.Retry) -> dict[str, Any]:

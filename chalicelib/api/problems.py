@@ -125,9 +125,9 @@ def _choices(kind: type, path: str) -> list[Any]:
     def inner(of: inspect.Type, step: str) -> list[inspect.Type]:
         if isinstance(of, inspect.StructType):
             return [field.type for field in of.fields if field.encode_name == step]
-        return (
-            [of.item_type] if isinstance(of, inspect.ListType | inspect.VarTupleType) and step == "[" else []
-        )
+        if isinstance(of, inspect.ListType | inspect.VarTupleType) and step == "[":
+            return [of.item_type]
+        return []
 
     kinds = [inspect.type_info(kind)]
     for step in _STEP.findall(re.sub(r"\[.*?\]", "[", path)):

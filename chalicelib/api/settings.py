@@ -216,16 +216,14 @@ def topic_view(topic: Topic) -> TopicView:
 
 def group_view(topic: Topic, group: Group, now_ms: int) -> GroupView:
     """A group's settings, and whether it is paused at this time."""
-    is_paused = group.is_paused(now_ms)
+    is_paused, shown = group.is_paused(now_ms), _shown(GroupSettings, group)
     rest = {
         "keep_answers": group.keeps_answers(topic),
         "paused": is_paused,
         "paused_until": at_or_none(group.pause_ends_ms) if is_paused else None,
         "created_at": at(group.created_ms),
     }
-    return cast(
-        GroupView, {"group": group.name, "topic": group.topic, **_shown(GroupSettings, group), **rest}
-    )
+    return cast(GroupView, {"group": group.name, "topic": group.topic, **shown, **rest})
 
 
 def _shown(settings: type, of: Topic | Group) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from .translations import text_of
 
 NOTHING = "\u2013"
 _SECOND, _MINUTE, _HOUR, _DAY = 1, 60, 3_600, 86_400
+_SPANS = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "m"), (_MINUTE, "m", _SECOND, "s"))
 _KIB = 1_024
 
 
@@ -40,11 +41,7 @@ def span(ms: float | None, language: str = "en") -> str:
     if ms < 1_000:
         return f"{max(0, round(ms))} {text_of(language, 'ms', 'unit')}"
     seconds = int(ms // 1_000)
-    for size, name, below, below_name in (
-        (_DAY, "d", _HOUR, "h"),
-        (_HOUR, "h", _MINUTE, "m"),
-        (_MINUTE, "m", _SECOND, "s"),
-    ):
+    for size, name, below, below_name in _SPANS:
         if seconds >= size:
             whole, rest = divmod(seconds, size)
             small = rest // below

@@ -134,8 +134,8 @@ def _given_texts(fields: Fields, *names: str) -> dict[str, Any]:
     return {name: fields[name] for name in names if fields.get(name)}
 
 
-def _words(fields: Fields, name: str) -> list[str]:
-    return fields.get(name, "").replace(",", " ").split()
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
 
 
 def _json(fields: Fields, name: str) -> Any:
@@ -150,7 +150,7 @@ def _json(fields: Fields, name: str) -> Any:
 
 def _retry(fields: Fields) -> dict[str, Any]:
     retry = _numbers(fields, *_RETRY_NUMBERS)
-    if steps := _words(fields, "ladder"):
+    if steps := _words(fields.get("ladder", "")):
         is_list = all(map(is_whole_number, steps))
         retry["ladder"] = list(map(int, steps)) if is_list else fields["ladder"].strip()
     return {"retry": retry} if retry else {}
@@ -196,7 +196,7 @@ def _headers(text: str) -> dict[str, str]:
 
 
 def _statuses(text: str) -> list[int]:
-    statuses = text.replace(",", " ").split()
+    statuses = _words(text)
     if not all(map(is_whole_number, statuses)):
         raise invalid("reject_statuses", "must be numbers, such as 404, 422")
     return list(map(int, statuses))
@@ -227,7 +227,7 @@ _READ: Mapping[type, Callable[[Fields, str], Any]] = {
     bool: lambda fields, name: fields[name] == "true",
     list: lambda fields, name: fields[name].split(),
     Destination: _destination,
-    dict: lambda fields, name: {"hosts": _words(fields, name)},
+    dict: lambda fields, name: {"hosts": _words(fields[name])},
 }
 
 
@@ -271,10 +271,8 @@ def _schedule(fields: Fields) -> dict[str, Any]:
 
 def _token(fields: Fields) -> dict[str, Any]:
     scopes = [scope for scope in Scope if fields.get(f"scope_{scope}")]
-    limits = _values(
-        fields, ("topics", "groups", "jobs", "expires_in_days", "rate_limit", "most_urgent", "tenant")
-    )
-    return {"name": fields.get("name", ""), "scopes": scopes, **limits}
+    limits = ("topics", "groups", "jobs", "expires_in_days", "rate_limit", "most_urgent", "tenant")
+    return {"name": fields.get("name", ""), "scopes": scopes, **_values(fields, limits)}
 
 
 def _consumer(fields: Fields) -> dict[str, Any]:
@@ -305,21 +303,13 @@ _TYPED = {
 _IN_QUERY = ("confirm", "group", "consumer")
 _JSON = ("body", "patch")
 _NUMBERS = (
-    "limit",
-    "rate",
-    "shard",
-    "attempts_left",
-    "expires_in_days",
-    "rate_limit",
-    "priority",
-    "most_urgent",
+    *("limit", "rate", "shard", "attempts_left"),
+    *("expires_in_days", "rate_limit", "priority", "most_urgent"),
 )
 _FLAGS = ("cancel", "dry_run")
 # How fields are read that a body has as something else than text.
 _OTHERS: Mapping[str, Callable[[str], Any]] = {
-    **dict.fromkeys(
-        ("ids", "topics", "groups", "jobs", "types"), lambda text: text.replace(",", " ").split()
-    ),
+    **dict.fromkeys(("ids", "topics", "groups", "jobs", "types"), _words),
     "keys": lambda text: [key.strip() for key in text.split(",") if key.strip()],
     "headers": _headers,
     "reject_statuses": _statuses,

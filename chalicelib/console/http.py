@@ -38,7 +38,7 @@ def serve(entry: Entry, request: Request, params: Mapping[str, str]) -> ChaliceR
     """Answer one request. Nothing a visitor sends makes this raise."""
     deps = wiring.deps()
     with deps.adapters.units() as units:
-        visit = _visit(deps, entry, request, params, units)
+        visit = _visit(entry, request, params, units)
         try:
             visit = replace(visit, form=_form(request))
             visit = _with_session(entry, visit)
@@ -82,9 +82,8 @@ def _check(entry: Entry, visit: Visit) -> None:
         visit.check_may_read()
 
 
-def _visit(
-    deps: wiring.Deps, entry: Entry, request: Request, params: Mapping[str, str], units: Units
-) -> Visit:
+def _visit(entry: Entry, request: Request, params: Mapping[str, str], units: Units) -> Visit:
+    deps = wiring.deps()
     headers = {name.lower(): value for name, value in request.headers.items()}
     path = entry.path.format(**params)
     secure = session.is_secure(deps, headers)

@@ -99,9 +99,8 @@ def _host_of(origin: str) -> str | None:
 def check_csrf(session: Session, text: str) -> None:
     """Raises Forbidden for a form that no page of this session sent."""
     if not hmac.compare_digest(session.csrf.encode(), text.encode()):
-        raise Forbidden(
-            "FORM_EXPIRED", "This form belongs to an earlier session: send it from a page of this one."
-        )
+        words = "This form belongs to an earlier session: send it from a page of this one."
+        raise Forbidden("FORM_EXPIRED", words)
 
 
 def language_of(headers: Mapping[str, str]) -> str:

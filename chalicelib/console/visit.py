@@ -4,14 +4,16 @@ behind a stage's prefix and on a custom domain."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ..domain.errors import Forbidden
 from ..domain.topic import Caller, Group, Topic
 from ..ports.world import Units
+from ..services.inspect.attempts import History
 from ..wiring import Deps
 from .session import Session
 
@@ -94,9 +96,8 @@ class Visit:
     def check_may_read(self) -> None:
         """Bodies are for those who may consume. Raises Forbidden."""
         if not self.may_read:
-            raise Forbidden(
-                "SCOPE_MISSING", "Seeing messages needs a token with the scope 'consume' or 'admin'."
-            )
+            words = "Seeing messages needs a token with the scope 'consume' or 'admin'."
+            raise Forbidden("SCOPE_MISSING", words)
 
     @property
     def now_ms(self) -> int:
@@ -145,9 +146,17 @@ class Visit:
         """Does a page that is shown already ask for its moving part?"""
         return self.headers.get("hx-request") == "true"
 
-    def has_read_units(self, reserve: float = 0) -> bool:
+    def has_units(self, reserve: float = 0) -> bool:
         """May the page read on?"""
         return self.units.reads < MOST_READ_UNITS - reserve
+
+    def may_go_on(self, reserve: float) -> Callable[[], bool]:
+        """The same as a question for who reads on and on."""
+        return partial(self.has_units, reserve)
+
+    def last_hour(self, topic: Topic, group: Group) -> History | None:
+        """The group's latest attempts, as far as they are known or may be read."""
+        return self.deps.board.last_hour(topic, group, self.has_units)
 
 
 @dataclass(frozen=True, slots=True)

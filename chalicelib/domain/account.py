@@ -37,21 +37,18 @@ class Account:
 def account(cursor: Cursor, tail: int, elsewhere: Iterable[tuple[int, str]]) -> Account:
     """The account of one cursor, after `lapse`. `elsewhere` are offsets of deliveries that left the cursor, each with
     RETRYING, DEAD or SKIPPED; `tail` is the last offset of its log."""
-    in_lane = [
-        status for offset, status in elsewhere if offset_state(cursor, offset)[0] is OffsetState.SETTLED
-    ]
-    waiting_counts = {
-        first: sum(s.count for s in cursor.waiting if (s.attempt == 1) is first) for first in (True, False)
-    }
-    retrying_count, dead_count = in_lane.count(Status.RETRYING), in_lane.count(Status.DEAD)
-    purged_count = in_lane.count(Status.SKIPPED)
-    unsettled_count = cursor.in_flight + waiting_counts[True] + waiting_counts[False]
+    left = [status for offset, status in elsewhere if offset_state(cursor, offset)[0] is OffsetState.SETTLED]
+    retrying_count, dead_count = left.count(Status.RETRYING), left.count(Status.DEAD)
+    purged_count = left.count(Status.SKIPPED)
+    untried_count = sum(span.count for span in cursor.waiting if span.attempt == 1)
+    tried_count = sum(span.count for span in cursor.waiting) - untried_count
+    unsettled_count = cursor.in_flight + untried_count + tried_count
     settled_count = cursor.next - cursor.begin - unsettled_count
     skipped_count = min(cursor.skipped + purged_count, max(0, settled_count - retrying_count - dead_count))
     return Account(
-        new=max(0, tail + 1 - cursor.next) + waiting_counts[True],
+        new=max(0, tail + 1 - cursor.next) + untried_count,
         running=cursor.in_flight,
-        retrying=waiting_counts[False] + retrying_count,
+        retrying=tried_count + retrying_count,
         success=max(0, settled_count - retrying_count - dead_count - skipped_count),
         dead=dead_count,
         skipped=cursor.begin + skipped_count,

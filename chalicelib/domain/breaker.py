@@ -79,20 +79,18 @@ def after(
     if not half_open and health.succeeded_ms is not None and began_ms < health.succeeded_ms <= now_ms:
         return replace(health, allowance=lower)
     window = (*health.window, is_own_answer)[-WINDOW:]
-    if _opens(health, window, now_ms, half_open=half_open, is_repeated=is_repeated):
+    if _opens(health, window, now_ms, half_open=half_open, repeated=is_repeated):
         open_ms = min(BREAKER_OPEN_MS * 2 ** min(health.times_opened, 10), BREAKER_LONGEST_OPEN_MS)
         opened = {"open_until_ms": now_ms + open_ms, "times_opened": health.times_opened + 1}
         return replace(health, window=(), allowance=1, failing_ms=failing_ms, **opened)
     return replace(health, window=window, failing_ms=failing_ms, allowance=lower)
 
 
-def _opens(
-    health: Health, window: tuple[bool, ...], now_ms: int, *, half_open: bool, is_repeated: bool
-) -> bool:
+def _opens(health: Health, window: tuple[bool, ...], now_ms: int, *, half_open: bool, repeated: bool) -> bool:
     """Do these failures in a row open the circuit?"""
     if half_open:
         return not window[-1] or len(window) >= _PROBES
-    if is_repeated:
+    if repeated:
         return False
     if window.count(False) >= _FEWEST:
         return True
@@ -104,9 +102,8 @@ def _opens(
 def _failing_ms(health: Health, now_ms: int) -> int | None:
     """Since when there were only failures, as far as is known. It is set only when there has been no success for a
     while; one failure between two successes is not worth a write."""
-    only_failures = (
-        health.succeeded_ms is None or health.open_until_ms is not None or len(health.window) >= WINDOW - 1
-    )
+    is_long = len(health.window) >= WINDOW - 1
+    only_failures = health.succeeded_ms is None or health.open_until_ms is not None or is_long
     return now_ms if health.failing_ms is None and only_failures else health.failing_ms
 
 

@@ -46,18 +46,10 @@ def owed(cursor: Cursor, end: int) -> ranges.Ranges:
 def purge(cursor: Cursor, end: int, segment_at: int) -> Cursor:
     """Skip all offsets before `end` that are not settled; leases lose them. `segment_at` is where the segment begins
     that holds `end`."""
-    skipped_ranges = owed(cursor, end)
-    leases = {
-        token: replace(lease, spans=spans)
-        for token, lease in cursor.leases.items()
-        if (spans := without(lease.spans, skipped_ranges))
-    }
-    selection = Selection(
-        settled=skipped_ranges,
-        next=max(cursor.next, end),
-        segment_at=segment_at,
-        skipped=ranges.total(skipped_ranges),
-    )
+    skipped = owed(cursor, end)
+    rest = {token: without(lease.spans, skipped) for token, lease in cursor.leases.items()}
+    leases = {token: replace(cursor.leases[token], spans=spans) for token, spans in rest.items() if spans}
+    selection = Selection((), (), skipped, max(cursor.next, end), segment_at, ranges.total(skipped))
     return transitions.claim(replace(cursor, leases=leases), selection, "", "", 0)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
@@ -49,13 +50,10 @@ def message_id(request_id: str, shard: int, offset: int) -> str:
 
 def parse_message_id(text: str) -> tuple[str, int, int] | None:
     """Request id, shard and offset; None where the text is no message id."""
-    match = _MESSAGE_ID.match(text)
-    if not match:
-        return None
-    try:
-        return match[1], from_base32(match[2]), from_base32(match[3])
-    except ValueError:
-        return None
+    if match := _MESSAGE_ID.match(text):
+        with suppress(ValueError):
+            return match[1], from_base32(match[2]), from_base32(match[3])
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +78,15 @@ def sequence_name(sequence: int, random: str) -> str:
 def endings(random: str) -> Iterator[str]:
     """The text with every other pair of last characters: for each fragment of the timers some of these ids belong to
     it."""
-    for last in ALPHABET:
-        for last_but_one in ALPHABET:
-            yield f"{random[:-2]}{last_but_one}{last}"
+    return (f"{random[:-2]}{first}{last}" for last in ALPHABET for first in ALPHABET)
 
 
 def parse_timed_id(text: str) -> Timed | None:
     """What `timed_id` put in; None if the text is not such an id."""
-    match = _TIMED_ID.match(text)
-    if not match:
-        return None
-    try:
-        return Timed(from_base32(match[2]), None if match[1] is None else from_base32(match[1]))
-    except ValueError:
-        return None
+    if match := _TIMED_ID.match(text):
+        with suppress(ValueError):
+            return Timed(from_base32(match[2]), None if match[1] is None else from_base32(match[1]))
+    return None
 
 
 def half_id(transaction_id: str) -> str:

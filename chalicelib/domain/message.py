@@ -14,6 +14,7 @@ import msgspec
 
 from . import strict_json
 from .errors import Malformed
+from .limits import MAX_HEADERS
 from .status import Status, combined
 
 JSON = "application/json"
@@ -171,6 +172,11 @@ class Message:
     ends_ms: int = field(default=_NEVER_MS, compare=False)
 
     @property
+    def message(self) -> Message:
+        """Itself, as what waits before its log has one."""
+        return self
+
+    @property
     def first_accepted_ms(self) -> int:
         """When its producer got the answer that it is accepted: for a delayed message before it came into the log,
         for a transaction when it was prepared."""
@@ -240,6 +246,13 @@ def body_fields(draft: Draft) -> dict[str, Any]:
 def traceparent(draft: Draft) -> str | None:
     """The W3C trace that the message belongs to, if its producer named one."""
     return next((value for name, value in draft.headers.items() if name.lower() == TRACEPARENT), None)
+
+
+def in_trace(draft: Draft, parent: str | None) -> Draft:
+    """The draft as part of this trace, if it names none itself and has room for it."""
+    if parent is None or traceparent(draft) is not None or len(draft.headers) >= MAX_HEADERS:
+        return draft
+    return replace(draft, headers={**draft.headers, TRACEPARENT: parent})
 
 
 def overall(draft: Draft, statuses: Collection[Status]) -> Status:

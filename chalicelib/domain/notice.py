@@ -24,6 +24,7 @@ from .topic import Group, Topic
 # The message was made here, about this group (`topic/group`), or a state (`/`). It starts no destination, wherever a
 # retry, a redrive or a replay takes it.
 ABOUT_HEADER = "headrace-about"
+_Member = tuple[Record, Draft]  # what ended, and the message about it
 _ROW_BYTES = 250_000
 MESSAGE_DEAD = "headrace.message.dead"
 SCHEDULE_MISSED = "headrace.schedule.missed"
@@ -76,7 +77,7 @@ def timers(
     """The timers that bring the messages about deliveries that ended. Each record has its message, also where that is a
     success."""
     events = find_events() if any(record.status == Status.DEAD for record in ended) else None
-    drafts: dict[tuple[str, Destination], list[tuple[Record, Draft]]] = {}
+    drafts: dict[tuple[str, Destination], list[_Member]] = {}
     for record in {(each.shard, each.offset): each for each in ended}.values():
         is_dead = record.status == Status.DEAD
         if destination := of_record(group, record):
@@ -90,11 +91,9 @@ def timers(
     return [timer for (kind, to), members in drafts.items() for timer in _timers(group, kind, to, members)]
 
 
-def _timers(
-    group: Group, kind: str, to: Destination, members: Iterable[tuple[Record, Draft]]
-) -> Iterable[Timer]:
+def _timers(group: Group, kind: str, to: Destination, members: Iterable[_Member]) -> Iterable[Timer]:
     """As few as can hold them: a row takes 400 KB."""
-    rows: list[list[tuple[Record, Draft]]] = []
+    rows: list[list[_Member]] = []
     size = 0
     for record, draft in members:
         size += len(draft.body) + 1_000

@@ -88,9 +88,8 @@ class _Parser:
 
     def _one(self, depth: int) -> Tree:
         if depth > MAX_DEPTH:
-            raise NotAPredicate(
-                f"is nested deeper than {MAX_DEPTH} levels, or joins more conditions than that"
-            )
+            issue = f"is nested deeper than {MAX_DEPTH} levels, or joins more conditions than that"
+            raise NotAPredicate(issue)
         if self._accept("NOT"):
             return ["not", self._one(depth + 1)]
         if self._accept("("):

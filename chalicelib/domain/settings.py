@@ -79,11 +79,6 @@ class Setting:
     usual: str | None = None
 
     @property
-    def may_be_none(self) -> bool:
-        """Does None stand in the field, and null in the stored row?"""
-        return NoneType in get_args(self.type)
-
-    @property
     def options(self) -> tuple[str, ...]:
         """What a form offers to choose from; empty: any value may be typed."""
         return ("true", "false") if self.given is bool else self.choices

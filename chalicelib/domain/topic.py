@@ -246,11 +246,8 @@ class Consumer:
         if instance in (None, self.instance) or self.is_called:
             return self
         if instance in self.former_instances and not takes_back:
-            raise Conflict(
-                "CONSUMER_TAKEN_OVER",
-                f"Another instance, {self.instance!r}, has taken over the name {self.name!r}. Stop this one, "
-                "or register it again.",
-            )
+            fact = f"Another instance, {self.instance!r}, has taken over the name {self.name!r}."
+            raise Conflict("CONSUMER_TAKEN_OVER", f"{fact} Stop this one, or register it again.")
         former = [each for each in (self.instance, *self.former_instances) if each and each != instance]
         names = tuple(former[:_FORMER_INSTANCES])
         return replace(self, instance=instance, instance_by=by, former_instances=names)
@@ -405,14 +402,9 @@ def passes_filter(tags: Sequence[str] | None, tag: str | None) -> bool:
 
 def lane_of(topic: Topic, group: Group, consumer_uid: str = "") -> Topic:
     """The group's retry lane (in a broadcast: the consumer's): a topic of one shard whose name no user can choose."""
-    return Topic(
-        f"{topic.name}~{group.name}",
-        consumer_uid or group.uid,
-        group.created_ms,
-        shards=1,
-        retention_days=topic.retention_days,
-        rows_until_ms=topic.rows_until_ms,
-    )
+    name, uid = f"{topic.name}~{group.name}", consumer_uid or group.uid
+    days, until_ms = topic.retention_days, topic.rows_until_ms
+    return Topic(name, uid, group.created_ms, shards=1, retention_days=days, rows_until_ms=until_ms)
 
 
 def cursor_key(topic: Topic, group: Group, shard: int | None, consumer_uid: str = "") -> CursorKey:

@@ -31,12 +31,7 @@ ATTEMPTS = (AttemptOutcome.SUCCESS, AttemptOutcome.RETRY, AttemptOutcome.DEAD, A
 
 # Of these the journal and the archive have no line: they are no attempts. (A redrive begins the delivery again.) The
 # archive has the same list in glue_jobs/archiving/trace_rows.py; a test compares both.
-NOT_ARCHIVED = frozenset(
-    {
-        *(AttemptOutcome.EDITED, AttemptOutcome.DELETED, AttemptOutcome.BURIED),
-        *(AttemptOutcome.RETRIED, AttemptOutcome.SETTLED, AttemptOutcome.SOUGHT),
-    }
-)
+NOT_ARCHIVED = frozenset(AttemptOutcome) - {*ATTEMPTS, AttemptOutcome.REDRIVEN}
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ BUGS: dict[str, Bug] = {
         "skipped=ranges.total(selection.settled)",
     ),
     "what waits in its cursor, left out of the count": Bug(
-        surveyor, "account", "retrying=waiting_counts[False] + retrying_count", "retrying=retrying_count"
+        surveyor, "account", "retrying=tried_count + retrying_count", "retrying=retrying_count"
     ),
     "a list that goes by the state over all groups": Bug(
         Filters,

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta, Struct
@@ -15,7 +16,7 @@ from ...domain.replay import Replay, ReplayState
 from ...domain.topic import Caller
 from .. import fields, lists, parse
 from ..calls import ADMIN, ANY, PAGED, TOPIC, Context, Response, call
-from ..http import check_every_group, check_group, convert, invalid
+from ..http import check_every_group, check_group, check_topic, convert, invalid
 from .produce import BatchBody, BatchView, batch_view, produced_view
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def get_archive(context: Context) -> Response[ArchiveView]:
     items = [_day(day, content, context.caller, only) for day, content in days]
     before = (last - timedelta(days=limit)).isoformat()
     is_more = context.deps.archive_days.oldest() <= before
-    page = lists.page(context, purpose, items, before if is_more else None)
+    page = lists.page(context, purpose, items, before if is_more else None).body
     return Response({**page, "archive_days": context.deps.adapters.archive_days})
 
 
@@ -198,35 +199,29 @@ def check_reach(caller: Caller | None, source: str, into: str, group: str | None
     if caller and caller.tenant is not None:
         words = "Your token sends for one tenant; a replay sends for all of them."
         raise Forbidden("TENANT_FORBIDDEN", words)
-    if caller and not (caller.may_use(source) and caller.may_use(into)):
-        raise Forbidden("TOPIC_FORBIDDEN", "The token is limited to other topics.")
+    check_topic(caller, source)
+    check_topic(caller, into)
     if group is None:
         check_every_group(caller)
     check_group(caller, group)
 
 
-def _forbidden(context: Context, replay: Replay) -> bool:
-    caller = context.caller
-    if caller is None:
+def _may_see(context: Context, replay: Replay) -> bool:
+    try:
+        check_reach(context.caller, replay.source, replay.into, replay.group)
+    except Forbidden:
         return False
-    may_use_group = "*" in caller.groups if replay.group is None else caller.may_use_group(replay.group)
-    may_use_topics = caller.may_use(replay.source) and caller.may_use(replay.into)
-    return not (caller.tenant is None and may_use_group and may_use_topics)
+    return True
 
 
 @call("GET", f"{TOPIC}/replays", scopes=ADMIN, query=PAGED)
 def list_replays(context: Context) -> Response[lists.Page[ReplayView]]:
     """List replays of a topic's messages, the newest first, if the token may use their topics and group."""
     topic = context.params["topic"]
-    purpose = f"replays:{topic}"
-    rows, next_start = lists.visible_page(
-        context,
-        purpose,
-        lambda before, most: context.deps.adapters.control.replays(topic, before, most),
-        lambda replay: not _forbidden(context, replay),
-        lambda replay: replay.id,
-    )
-    return Response(lists.page(context, purpose, [replay_view(row) for row in rows], next_start))
+    purpose, read = f"replays:{topic}", partial(context.deps.adapters.control.replays, topic)
+    may_see = partial(_may_see, context)
+    rows, next_start = lists.visible_page(context, purpose, read, may_see, lambda replay: replay.id)
+    return lists.page(context, purpose, [replay_view(row) for row in rows], next_start)
 
 
 @call("GET", _REPLAY, scopes=ADMIN)
@@ -249,12 +244,10 @@ def tell_progress(context: Context) -> Response[ReplayView]:
 def send_archived(context: Context) -> Response[BatchView]:
     """Send up to 1,000 archived messages under a replay, each once even if the call is repeated. Only for its job."""
     replay = _find(context)
-    messages_and_errors = [_archived_or_error(item, i) for i, item in enumerate(context.body.messages)]
-    good = [each for each in messages_and_errors if not isinstance(each, HeadraceError)]
+    items = [_archived_or_error(item, i) for i, item in enumerate(context.body.messages)]
+    good = [each for each in items if not isinstance(each, HeadraceError)]
     outcomes = context.deps.replays.send(replay, good)
-    return Response(
-        batch_view(context, messages_and_errors, outcomes, lambda each: produced_view(replay.into, each))
-    )
+    return batch_view(context, items, outcomes, partial(produced_view, replay.into))
 
 
 def _archived_or_error(item: Any, index: int) -> "Archived | HeadraceError":
@@ -267,7 +260,7 @@ def _archived_or_error(item: Any, index: int) -> "Archived | HeadraceError":
 def _find(context: Context) -> Replay:
     """The replay, if the caller may use its topics and its group; else NotFound, as if it did not exist."""
     replay = context.deps.replays.find(context.params["id"])
-    if _forbidden(context, replay):
+    if not _may_see(context, replay):
         from ...services.manage.replays import not_found
 
         raise not_found()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypedDict
 from ...domain.audit import AuditEntry
 from ...domain.limits import AUDIT_DAYS, MAX_AUDIT_LOOKS
 from ...domain.times import DAY_MS
-from .. import lists, parse
+from .. import lists
 from ..calls import ADMIN, PAGED, Context, Reach, Response, call
 from ..fields import Time, one_of, shown
 from ..http import check_name
@@ -63,25 +63,19 @@ def list_audit(context: Context) -> Response[lists.Page[AuditView]]:
     purpose = lists.purpose("audit", [], context.query, _FILTERS)
     before, limit = lists.page_start(context, purpose), lists.limit(context.query)
     trail = context.deps.adapters.audit
-    entries, next_start = newest_first(
-        trail, selection, before, limit, may_go_on=lambda looks: looks < MAX_AUDIT_LOOKS
-    )
+    entries, next_start = newest_first(trail, selection, before, limit, lambda looks: looks < MAX_AUDIT_LOOKS)
     views = [shown(AuditView, each, token={"id": each.token_id, "name": each.token_name}) for each in entries]
-    return Response(lists.page(context, purpose, views, next_start))
+    return lists.page(context, purpose, views, next_start)
 
 
 def filter_of(query: Mapping[str, str], now_ms: int) -> AuditFilter:
     """The entries that a query asks for. Raises Malformed."""
-    if "topic" in query:
-        check_name("topic", query["topic"])
-    from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0
-    to_ms = parse.time_ms(query["to"], "to") if "to" in query else now_ms + 1
-    return AuditFilter(
-        max(from_ms, now_ms - AUDIT_DAYS * DAY_MS),
-        min(to_ms, now_ms + 1),
-        query.get("topic"),
-        query.get("token"),
-    )
+    topic, ends_ms = query.get("topic"), now_ms + 1
+    if topic is not None:
+        check_name("topic", topic)
+    from_ms = max(lists.time_ms(query, "from") or 0, now_ms - AUDIT_DAYS * DAY_MS)
+    to_ms = lists.time_ms(query, "to")
+    return AuditFilter(from_ms, ends_ms if to_ms is None else min(to_ms, ends_ms), topic, query.get("token"))
 
 
 def newest_first(

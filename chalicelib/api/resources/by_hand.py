@@ -106,9 +106,8 @@ def _consumer_uid(context: Context, topic: Topic, group: Group, name: str | None
     """The uid of the consumer whose delivery it is; "" unless the group is a broadcast."""
     if not POLICIES[group.mode].per_consumer:
         if name is not None:
-            raise Refused(
-                "WRONG_MODE", f"Group {group.name!r} is {group.mode}: its consumers share the deliveries."
-            )
+            words = f"Group {group.name!r} is {group.mode}: its consumers share the deliveries."
+            raise Refused("WRONG_MODE", words)
         return ""
     if name is None:
         raise broadcast_needs_consumer()

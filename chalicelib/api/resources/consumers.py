@@ -270,7 +270,7 @@ def list_consumers(context: Context) -> Response[lists.Page[MemberView]]:
     after = lists.page_start(context, purpose) or ""
     rest = [c for c in context.deps.catalog.consumers(topic, group) if c.name > after]
     items = [_view(context, context.deps.registry.membership(topic, group, c)) for c in rest[:limit]]
-    return Response(lists.page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None))
+    return lists.page(context, purpose, items, rest[limit - 1].name if len(rest) > limit else None)
 
 
 @call("POST", f"{CONSUMER}/heartbeat", scopes=READ, body=HeartbeatBody)
@@ -338,20 +338,13 @@ def assignment_view(
     topic: Topic, assignment: Assignment, consumers: Sequence[Consumer], now_ms: int
 ) -> AssignmentView:
     """Who has which shard, and why."""
-    online = [c for c in consumers if c.uid in assignment.members]
+    present = [c for c in consumers if c.uid in assignment.members]
+    online = [_online(topic, assignment, c) for c in present]
+    offline = [_offline(c, now_ms) for c in consumers if c not in present]
     owners = shard_owners(topic, assignment, {c.uid: c.name for c in consumers})
-    return fields.shown(
-        AssignmentView,
-        assignment,
-        why=_why(assignment),
-        consumers=[_online(topic, assignment, c) for c in online],
-        offline=[
-            fields.shown(OfflineConsumer, c, consumer=c.name, state=shown_state(c, now_ms), why=_absence(c))
-            for c in consumers
-            if c not in online
-        ],
-        shards=[{"shard": shard, "owner": owner} for shard, owner in owners.items()],
-    )
+    shards = [{"shard": shard, "owner": owner} for shard, owner in owners.items()]
+    own = {"why": _why(assignment), "consumers": online, "offline": offline}
+    return fields.shown(AssignmentView, assignment, **own, shards=shards)
 
 
 def shard_owners(topic: Topic, assignment: Assignment, names: Mapping[str, str]) -> dict[int, str | None]:
@@ -365,6 +358,11 @@ def _online(topic: Topic, assignment: Assignment, consumer: Consumer) -> Assigne
     shards = list(topic.shard_numbers) if everything else assignment.shards(consumer.uid, topic.shard_numbers)
     place = {"rank": assignment.rank(consumer.uid), "total": len(assignment.members), "shards": shards}
     return fields.shown(AssignedConsumer, consumer, consumer=consumer.name, **place)
+
+
+def _offline(consumer: Consumer, now_ms: int) -> OfflineConsumer:
+    names = {"consumer": consumer.name, "state": shown_state(consumer, now_ms)}
+    return fields.shown(OfflineConsumer, consumer, **names, why=_absence(consumer))
 
 
 def _why(assignment: Assignment) -> str:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ...services.inspect.statuses import DeliveryStatus
     from ...services.manage.retries import WaitingRetry
 
+    Letters = Sequence[DeadLetter]
+    Act = Callable[[Letters, int, int], int]
+
 
 class RedriveBody(many.PlannedBody):
     """Dead letters to redrive. `rate`: so many a second; the n-th is due n / rate seconds after the first call."""
@@ -119,26 +122,24 @@ def list_dead_letters(context: Context) -> Response[lists.Page[DeadLetterView]]:
     """List dead letters by shard and offset, each with its message, reason and last error."""
     topic, group = context.group()
     purpose, letters, position = _page(context, topic, group)
-    return Response(lists.page(context, purpose, _views(context, topic, group, letters), position))
+    return lists.page(context, purpose, _views(context, topic, group, letters), position)
 
 
-def _page(
-    context: Context, topic: Topic, group: Group, added_bytes: int = 0
-) -> "tuple[str, list[DeadLetter], str | None]":
+def _page(context: Context, topic: Topic, group: Group, growth: int = 0) -> "tuple[str, Letters, str | None]":
     """The purpose of its page tokens, a page of dead letters that match the query, and where the next one begins."""
     query, deps, limit = context.query, context.deps, lists.limit(context.query)
     letter_filter = lists.letter_filter(query)
     purpose = lists.purpose("dead", [topic.name, group.name], query, lists.LETTER_FILTERS)
     after = lists.page_start(context, purpose)
     letters, position = deps.letter_lookup.page(topic, group, letter_filter, after, limit)
-    if (fit := _count_that_fits(letters, added_bytes)) < len(letters):
+    if (fit := _count_that_fits(letters, growth)) < len(letters):
         letters, position = deps.letter_lookup.page(topic, group, letter_filter, after, fit)
     return purpose, letters, position
 
 
-def _count_that_fits(letters: "Sequence[DeadLetter]", added_bytes: int) -> int:
+def _count_that_fits(letters: "Letters", growth: int) -> int:
     """How many of the dead letters fit into one answer, if each grows by so many bytes; at least one."""
-    sizes = accumulate(letter.message.draft.weight + added_bytes for letter in letters)
+    sizes = accumulate(letter.message.draft.weight + growth for letter in letters)
     return max(1, sum(size <= lim.MAX_ANSWER_BYTES for size in sizes))
 
 
@@ -158,14 +159,12 @@ def redrive(context: Context) -> Response[Redriven]:
     topic, group = context.group(consistent=True)
     letters, rate, by = context.deps.dead_letters, context.body.rate, context.by
 
-    def act(items: "Sequence[DeadLetter]", done: int, began_ms: int) -> int:
+    def act(items: "Letters", done: int, at_ms: int) -> int:
         if rate is None:
             return letters.redrive(topic, group, items, by)
-        return letters.redrive_later(
-            topic, group, items, lambda n: began_ms + (done + n + 1) * 1000 // rate, by
-        )
+        return letters.redrive_later(topic, group, items, lambda n: at_ms + (done + n + 1) * 1000 // rate, by)
 
-    return Response(many.answer(context, _letters_work(context, topic, group, "redriven", act)))
+    return _answer(context, topic, group, "redriven", act)
 
 
 @call("POST", f"{_LETTERS}/delete", scopes=READ, body=DeleteBody)
@@ -177,22 +176,14 @@ def delete_dead_letters(context: Context) -> Response[Deleted]:
     is_all = all(choice in (UNSET, lists.DeadFilter()) for choice in chosen)
     if is_all and not body.dry_run and body.confirm != group.name:
         raise Malformed("CONFIRM_MISSING", f'Deleting all dead letters needs "confirm": "{group.name}".')
-    letters = context.deps.dead_letters
-    work = _letters_work(
-        context, topic, group, "deleted", lambda items, *_: letters.discard_many(topic, group, items, by)
-    )
-    return Response(many.answer(context, work))
+    discard = context.deps.dead_letters.discard_many
+    return _answer(context, topic, group, "deleted", lambda items, *_: discard(topic, group, items, by))
 
 
-def _letters_work(
-    context: Context,
-    topic: Topic,
-    group: Group,
-    counted: str,
-    act: "Callable[[Sequence[DeadLetter], int, int], int]",
-) -> "many.Work[DeadLetter]":
+def _answer(context: Context, topic: Topic, group: Group, counted: str, act: "Act") -> Response[Any]:
+    """The answer of a call for many dead letters."""
     lookup = context.deps.letter_lookup
-    return many.Work(
+    work: many.Work[DeadLetter] = many.Work(
         counted=counted,
         names=[topic.name, group.name],
         by_ids=lambda ids: lookup.letters_of(topic, group, ids),
@@ -201,6 +192,7 @@ def _letters_work(
         failure=lambda letter: letter.to_filter,
         plan_for=f"{topic.uid}/{group.uid}",
     )
+    return Response(many.answer(context, work))
 
 
 @call("POST", f"{GROUP}/retry", scopes=READ, body=RetryManyBody)
@@ -247,13 +239,11 @@ def merge_dead_letters(context: Context) -> Response[lists.Page[Merged]]:
         letters = context.deps.letter_lookup.letters_of(topic, group, ids)
         if _count_that_fits(letters, len(patch)) < len(letters):
             raise TooLarge("BATCH_TOO_LARGE", "No answer can hold all these bodies: give fewer ids.")
-    items = [_merge_letter(context, topic, group, letter, patch) for letter in letters]
-    return Response(lists.page(context, purpose, items, position))
+    items = [_merged(context, topic, group, letter, patch) for letter in letters]
+    return lists.page(context, purpose, items, position)
 
 
-def _merge_letter(
-    context: Context, topic: Topic, group: Group, letter: "DeadLetter", patch: bytes
-) -> MergedLetter:
+def _merged(context: Context, topic: Topic, group: Group, letter: "DeadLetter", patch: bytes) -> MergedLetter:
     id = letter.message.id
     message = with_body(context.deps.adapters.blobs, letter.message)
     if not (message.draft.has_body and holds_json(message.draft)):
@@ -302,9 +292,7 @@ def _status(context: Context, topic: Topic, group: Group, message: "AnyMessage")
         return None
 
 
-def _views(
-    context: Context, topic: Topic, group: Group, letters: "Sequence[DeadLetter]"
-) -> list[DeadLetterView]:
+def _views(context: Context, topic: Topic, group: Group, letters: "Letters") -> list[DeadLetterView]:
     """Dead letters with their bodies."""
     blobs = context.deps.adapters.blobs
     names = context.deps.catalog.consumer_names(topic, group)

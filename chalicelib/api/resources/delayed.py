@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from ...services.produce.delayed import DelayedMessage
 
 
+_Postponement = Annotated[int, Meta(ge=-lim.MAX_DELAY_SECONDS, le=lim.MAX_DELAY_SECONDS)]
+
+
 class DelayedBody(Struct, forbid_unknown_fields=True):
     """A change of delayed messages, one of three: a new time for all (`deliver_at`; a past time means now), a later
     time for each (`postpone_seconds`; less than 0: sooner), or `cancel`. It applies to the messages with these ids, or
     to a page of those that match the query. `dry_run`: only show the changes."""
 
     deliver_at: Time | UnsetType = UNSET
-    postpone_seconds: (
-        Annotated[int, Meta(ge=-lim.MAX_DELAY_SECONDS, le=lim.MAX_DELAY_SECONDS)] | UnsetType
-    ) = UNSET
+    postpone_seconds: _Postponement | UnsetType = UNSET
     cancel: bool = False
     ids: Annotated[list[str], Meta(min_length=1, max_length=lim.MAX_PAGE)] | UnsetType = UNSET
     dry_run: bool = False
@@ -105,9 +106,7 @@ def list_jobs(context: Context) -> Response[lists.Page[MessageView]]:
     limit, start = lists.limit(query), lists.page_start(context, purpose)
     rows, position = soonest_first(reader(context.deps.adapters.timers), topic, filters, None, limit, start)
     own = [row for row in rows if caller is None or caller.may_use_job(row.message.draft.job)]
-    return Response(
-        lists.page(context, purpose, [message_view(context, topic, row) for row in own], position)
-    )
+    return lists.page(context, purpose, [message_view(context, topic, row) for row in own], position)
 
 
 def _name(context: Context) -> str:
@@ -138,8 +137,8 @@ def change_delayed(context: Context) -> Response[lists.Page[Rescheduled]]:
         return Response({"items": [_change_by_id(context, topic, id) for id in dict.fromkeys(body.ids)]})
     purpose = lists.purpose("delayed", [topic.name], context.query, _FILTERS)
     rows, next_start, began_ms = _page(context, topic, purpose)
-    items = [_change_row(context, topic, row, began_ms) for row in rows]
-    return Response(lists.page(context, purpose, items, next_start))
+    items = [_changed(context, topic, row, began_ms) for row in rows]
+    return lists.page(context, purpose, items, next_start)
 
 
 def _page(
@@ -170,18 +169,14 @@ def _change_by_id(context: Context, topic: Topic, id: str) -> RescheduledMessage
     except HeadraceError as error:
         return {"id": id, "error": problem(error, context.request_id)}
     if isinstance(message, DelayedMessage):
-        return _change_row(context, topic, message)
-    reason = (
-        "It waits for no time any more."
-        if isinstance(message, Message)
-        else "It waits for the decision of its transaction, not for a time: commit it or roll it back."
-    )
+        return _changed(context, topic, message)
+    reason = "It waits for the decision of its transaction, not for a time: commit it or roll it back."
+    if isinstance(message, Message):
+        reason = "It waits for no time any more."
     return {"id": id, "error": problem(Refused("NOT_DELAYED", reason), context.request_id)}
 
 
-def _change_row(
-    context: Context, topic: Topic, row: "DelayedMessage", began_ms: int = 0
-) -> RescheduledMessage:
+def _changed(context: Context, topic: Topic, row: "DelayedMessage", began_ms: int = 0) -> RescheduledMessage:
     """What became of one; or would, where nothing is to be done yet. `began_ms`: when the first page was read, maybe
     by a clock that is ahead of ours."""
     body, id = context.body, row.timer.id

@@ -288,7 +288,7 @@ def list_groups(context: Context) -> Response[lists.Page[GroupSummary]]:
     rest = [g for g in context.deps.catalog.groups(topic) if g.name > after and context.may_use_group(g.name)]
     items = [group_summary(topic, each) for each in context.deps.surveyor.exact_groups(topic, rest[:limit])]
     next_start = items[-1]["group"] if len(items) < len(rest) else None
-    return Response(lists.page(context, purpose, items, next_start))
+    return lists.page(context, purpose, items, next_start)
 
 
 @call("DELETE", GROUP, scopes=ADMIN, statuses=(204,))
@@ -393,16 +393,11 @@ def group_stats(survey: "GroupSurvey") -> GroupStats:
 
 def _shard(progress: "Progress", names: Mapping[str, str], owner: str | None) -> ShardView:
     cursor, uid = progress.cursor, progress.key.consumer_uid
-    return shown(
-        ShardView,
-        progress,
-        **taken(cursor, "floor", "next"),
-        settled_above_floor=total(cursor.settled),
-        waiting=sum(span.count for span in cursor.waiting),
-        owner=owner,
-        leases=[_lease(lease, names) for lease in cursor.leases.values()],
-        **({"consumer": names.get(uid)} if uid else {}),
-    )
+    waiting = sum(span.count for span in cursor.waiting)
+    counts = {"settled_above_floor": total(cursor.settled), "waiting": waiting}
+    leases = [_lease(lease, names) for lease in cursor.leases.values()]
+    who = {"owner": owner, "leases": leases, **({"consumer": names.get(uid)} if uid else {})}
+    return shown(ShardView, progress, **taken(cursor, "floor", "next"), **counts, **who)
 
 
 def _lease(lease: "Lease", names: Mapping[str, str]) -> LeaseView:

@@ -54,9 +54,8 @@ class StoredContent(Content):
 
 # Why a delivery is dead.
 Reason = Annotated[str, one_of(*DeadReason)]
-Place = Annotated[
-    str, one_of("log", "cursor", "lease", "timer", "retry lane", "dead letter", "settled", "unknown")
-]
+_PLACES = "log", "cursor", "lease", "timer", "retry lane", "dead letter", "settled", "unknown"
+Place = Annotated[str, one_of(*_PLACES)]
 EventName = Annotated[
     str,
     one_of(
@@ -154,11 +153,8 @@ class TraceView(TypedDict):
 
 def content(message: Message) -> StoredContent:
     """What the producer gave, and what follows from it."""
-    return {
-        **base_content(message),
-        "size": message.draft.size,
-        "transaction_id": ids.parse_half_id(message.id),
-    }
+    transaction_id = ids.parse_half_id(message.id)
+    return {**base_content(message), "size": message.draft.size, "transaction_id": transaction_id}
 
 
 def base_content(message: Message) -> Content:
@@ -169,9 +165,8 @@ def base_content(message: Message) -> Content:
         **taken(draft, "content_type", "keys", "tag", "ordering_key", "headers"),
         "accepted_at": at(message.first_accepted_ms),
     }
-    more = taken(
-        draft, "job", "tenant", "priority", "callback_url", "sent_at", "expires_at", "changed_at"
-    ) | {"deliver_at": at_or_none(draft.due_ms)}
+    times = {**taken(draft, "sent_at", "expires_at", "changed_at"), "deliver_at": at_or_none(draft.due_ms)}
+    more = taken(draft, "job", "tenant", "priority", "callback_url") | times
     if draft.firing:
         more |= {"schedule": draft.firing.schedule, "scheduled_at": at(draft.firing.at_ms)}
     return cast(Content, body | some(more))

@@ -66,24 +66,21 @@ def get_message(context: Context) -> Response[MessageView]:
     return Response(message_view(context, topic, _find_with_dead_letters(context, topic)))
 
 
-def _find(context: Context, topic: Topic) -> "AnyMessage":
-    return context.deps.lookup.find(topic, context.params["id"])
-
-
 def _find_with_dead_letters(context: Context, topic: Topic) -> "AnyMessage":
     return context.deps.lookup.find_with_dead_letters(topic, context.params["id"], context.may_use_group)
 
 
 def _find_to_change(context: Context, topic: Topic) -> "AnyMessage":
     """The message. Raises ALREADY_CLAIMED where only a dead letter is left of it."""
+    lookup, id = context.deps.lookup, context.params["id"]
     try:
-        return _find(context, topic)
+        return lookup.find(topic, id)
     except NotFound:
-        if context.deps.lookup.in_dead_letters(topic, context.params["id"], context.may_use_group):
-            raise Conflict(
-                "ALREADY_CLAIMED",
-                "The message was claimed, and only a dead letter is left of it: it can be changed no more.",
-            ) from None
+        if lookup.in_dead_letters(topic, id, context.may_use_group):
+            words = (
+                "The message was claimed, and only a dead letter is left of it: it can be changed no more."
+            )
+            raise Conflict("ALREADY_CLAIMED", words) from None
         raise
 
 
@@ -91,17 +88,16 @@ def message_view(
     context: Context, topic: Topic, message: "AnyMessage", topic_statuses: "TopicStatuses | None" = None
 ) -> MessageView:
     """A message as it stands, wherever that is; one of several, as they stood at the same moment."""
-    whole = message if isinstance(message, Message) else message.message
-    whole = shown_body(context.deps.adapters.blobs, topic, whole)
+    whole = shown_body(context.deps.adapters.blobs, topic, message.message)
     whole = replace(whole, draft=context.shown_urls(whole.draft))
     if isinstance(message, Message):
         statuses = (topic_statuses or context.deps.statuses.of_topic(topic)).deliveries(message)
         return _logged_view(context, topic, whole, statuses)
     if isinstance(message, Transaction):
         is_cancelled = message.state is TransactionState.ROLLED_BACK
-        return _view_before_log(topic, whole, message.shard, is_cancelled, _PREPARED)
+        return _before_log(topic, whole, message.shard, is_cancelled, _PREPARED)
     shard = message.timer.shard.shard
-    view = _view_before_log(topic, whole, None if shard == ANY else shard, message.cancelled, _DELAYED)
+    view = _before_log(topic, whole, None if shard == ANY else shard, message.cancelled, _DELAYED)
     return {**view, "deliver_at": at(message.timer.due_ms)}
 
 
@@ -120,7 +116,7 @@ def amend_message(context: Context) -> Response[MessageView]:
     message = _find_to_change(context, topic)
     if isinstance(message, Transaction):
         raise _transaction_conflict(message)
-    old = (message if isinstance(message, Message) else message.message).draft
+    old = message.message.draft
     check_job(context.caller, old.job)
     draft_changes = changes(context.body, context.raw, context.now_ms, old.headers)
     topic = context.topic_for(lambda topic: len(draft_changes.get("body", b"")) <= topic.max_body_bytes)
@@ -152,7 +148,7 @@ def cancel_message(context: Context) -> Response[None]:
 def cancel(context: Context, topic: Topic, message: "DelayedMessage | Message") -> None:
     """Cancel a message that waits for its time, or stands in its log. Raises Conflict where it is too late, Forbidden
     if the token is for other jobs."""
-    check_job(context.caller, (message if isinstance(message, Message) else message.message).draft.job)
+    check_job(context.caller, message.message.draft.job)
     if not isinstance(message, Message):
         try:
             context.deps.delayed.cancel(topic, message, context.by)
@@ -224,7 +220,7 @@ def list_messages(context: Context) -> Response[lists.Page[MessageView]]:
     topic_statuses = context.deps.statuses.of_topic(topic)
     rows, next_start = _page(context, topic_statuses, filters, start)
     items = [message_view(context, topic, row, topic_statuses) for row in rows]
-    return Response(lists.page(context, purpose, items, next_start))
+    return lists.page(context, purpose, items, next_start)
 
 
 def _page(
@@ -286,19 +282,14 @@ def _logged_view(
     return _view(topic, message, place, overall(message.draft, of_all), retries_left, deliveries)
 
 
-def _view_before_log(
-    topic: Topic, message: Message, shard: int | None, is_cancelled: bool, status: str
-) -> MessageView:
-    retries_left = 0 if is_cancelled else _retries(topic, message)
-    status = "CANCELLED" if is_cancelled else status
-    return _view(topic, message, {"shard": shard, "offset": None}, status, retries_left, {})
+def _before_log(topic: Topic, of: Message, shard: int | None, is_cancelled: bool, status: str) -> MessageView:
+    status, retries = ("CANCELLED", 0) if is_cancelled else (status, _retries(topic, of))
+    return _view(topic, of, {"shard": shard, "offset": None}, status, retries, {})
 
 
-def _view(
-    topic: Topic, message: Message, place: Any, status: str, retries_left: int, deliveries: Any
-) -> MessageView:
-    own = {"topic": topic.name, "status": status, "retries_left": retries_left, "deliveries": deliveries}
-    return cast(MessageView, {**views.content(message), **place, **own})
+def _view(topic: Topic, of: Message, place: Any, status: str, retries: int, deliveries: Any) -> MessageView:
+    own = {"topic": topic.name, "status": status, "retries_left": retries, "deliveries": deliveries}
+    return cast(MessageView, {**views.content(of), **place, **own})
 
 
 def _retries(topic: Topic, message: Message) -> int:

@@ -152,21 +152,15 @@ def produce_batch(context: Context) -> Response[BatchView]:
     now_ms = context.now_ms
     texts = strict_json.decoded(context.raw, _JsonTexts).messages
     items = zip(context.body.messages, texts, strict=True)
-    drafts_and_errors = [
-        _draft_or_error(context, item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)
-    ]
-    drafts = [c for c in drafts_and_errors if isinstance(c, Draft)]
+    results = [_parsed(context, item, i, now_ms, bytes(text)) for i, (item, text) in enumerate(items)]
+    drafts = [each for each in results if isinstance(each, Draft)]
     topic = context.topic_for(takes_all(drafts))
     state_of = state_lookup(context, topic)
     outcomes = _store(context, topic, drafts, state_of)
-    return Response(
-        batch_view(context, drafts_and_errors, outcomes, lambda each: _view(topic, each, state_of))
-    )
+    return batch_view(context, results, outcomes, lambda each: _view(topic, each, state_of))
 
 
-def _draft_or_error(
-    context: Context, item: Any, index: int, now_ms: int, raw: bytes
-) -> Draft | HeadraceError:
+def _parsed(context: Context, item: Any, index: int, now_ms: int, raw: bytes) -> Draft | HeadraceError:
     path = f"messages[{index}]"
     try:
         return parse.draft(context, convert(item, parse.MessageBody, path), raw, now_ms=now_ms, path=path)
@@ -188,7 +182,7 @@ def batch_view(
     items: Sequence[object],
     outcomes: "Sequence[ProduceResult | HeadraceError]",
     view: "Callable[[ProduceResult], Produced]",
-) -> BatchView:
+) -> Response[BatchView]:
     """The result for each item of a batch: its error, else the next one of the outcomes."""
     rest = iter(outcomes)
     found = [each if isinstance(each, HeadraceError) else next(rest) for each in items]
@@ -198,4 +192,4 @@ def batch_view(
         else {"index": index, **view(each)}
         for index, each in enumerate(found)
     ]
-    return {"results": results}
+    return Response({"results": results})

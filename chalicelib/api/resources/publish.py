@@ -54,24 +54,18 @@ def _draft(context: Context) -> Draft:
         fields["delay_seconds"] = _delay_seconds(fields["delay_seconds"])
     if (priority := parse.whole_number(fields.get("priority", ""), 1)) is not None:
         fields["priority"] = priority
-    own_headers = {
-        name[len(_FORWARD) :]: value for name, value in headers.items() if name.startswith(_FORWARD)
-    }
+    forwarded = {name[len(_FORWARD) :]: value for name, value in headers.items() if name.startswith(_FORWARD)}
     body = context.raw
     kind = media.split(";")[0].strip().lower()
     if kind.startswith(_BATCH):  # who sends one knows only one answer for all its events
-        raise UnsupportedMedia(
-            "UNSUPPORTED_MEDIA_TYPE",
-            f"Send each CloudEvent in a request of its own, as {_STRUCTURED}; or many messages to "
-            "POST /v1/topics/{topic}/messages/batch, which answers for each.",
-        )
+        many = "many messages to POST /v1/topics/{topic}/messages/batch, which answers for each"
+        words = f"Send each CloudEvent in a request of its own, as {_STRUCTURED}; or {many}."
+        raise UnsupportedMedia("UNSUPPORTED_MEDIA_TYPE", words)
     is_structured = kind == _STRUCTURED
     if is_structured:
         event, body, media = _parse_structured(context.raw)
     else:
-        event = {
-            name[3:]: _unquoted(name, value) for name, value in headers.items() if name.startswith("ce-")
-        }
+        event = {name[3:]: _unquoted(name, text) for name, text in headers.items() if name.startswith("ce-")}
     attributes: dict[str, str] = {}
     if not is_structured and event.keys() & {"id", "source", "type"} and "specversion" not in event:
         raise invalid("ce-specversion", "is missing; without it the other ce-* headers make no CloudEvent")
@@ -79,9 +73,9 @@ def _draft(context: Context) -> Draft:
         _check_event(event)
         attributes = {f"ce-{name}": value for name, value in event.items()}
         fields.setdefault("dedup_id", _event_dedup_id(event))
-    if twice := own_headers.keys() & attributes:
+    if twice := forwarded.keys() & attributes:
         raise invalid(min(twice), "is given as an attribute of the event, too")
-    message = convert({**fields, "headers": own_headers | attributes, "body": None}, parse.MessageBody)
+    message = convert({**fields, "headers": forwarded | attributes, "body": None}, parse.MessageBody)
     draft = parse.draft(context, message, attributes=attributes)
     return _with_raw(draft, body, media)
 

@@ -128,26 +128,27 @@ def receive(context: Context) -> Response[Received]:
         who = context.by, consumer.uid if consumer else "", body.instance or ""
         mark = lease_mark(signing_key, body.receive_id, group.uid, *who)
     more: Any = {"may_be_repeat": may_be_repeat, "instance": body.instance, "acks": acks, "is_run": body.run}
-    received = deps.receiver.receive(
-        topic, group, consumer, body.max, wait_seconds, lease_seconds, mark, **more
-    )
+    found = deps.receiver.receive(topic, group, consumer, body.max, wait_seconds, lease_seconds, mark, **more)
     if consumer is not None:
         deps.registry.note_alive(topic, group, consumer.uid)
-    return Response(_acked(received_view(received, signing_key), acks, context))
+    return Response(_acked(received_view(found, signing_key), acks, context))
 
 
 def _acked(answer: Received, acks: "Acks", context: Context) -> Received:
     """The answer of a receive with the result for each receipt of `ack`."""
     if context.body.ack is not None:
-        answer["acked"] = receipt_results(context.body.ack, acks.answers, context.request_id)["results"]
+        answer["acked"] = _results(context, context.body.ack, acks.answers)
     return answer
+
+
+def _settled(context: Context, answers: "Sequence[SettleAnswer]") -> Response[ReceiptResults]:
+    return Response({"results": _results(context, context.body.receipts, answers)})
 
 
 @call("POST", f"{GROUP}/ack", scopes=CONSUME, body=AckBody)
 def ack(context: Context) -> Response[ReceiptResults]:
     """Acknowledge messages: they were processed successfully."""
-    answers = context.deps.settler.ack(*context.group(), context.body.receipts)
-    return Response(receipt_results(context.body.receipts, answers, context.request_id))
+    return _settled(context, context.deps.settler.ack(*context.group(), context.body.receipts))
 
 
 @call("POST", f"{GROUP}/nack", scopes=CONSUME, body=NackBody)
@@ -163,16 +164,14 @@ def nack(context: Context) -> Response[ReceiptResults]:
         raise invalid("untried", "what nobody tried has not failed: give untried or what went wrong")
     delay_ms = None if body.delay_seconds is UNSET else body.delay_seconds * 1000
     how = Nack(delay_ms, body.dead_letter, body.reason, untried=body.untried)
-    answers = context.deps.settler.nack(topic, group, body.receipts, how)
-    return Response(receipt_results(body.receipts, answers, context.request_id))
+    return _settled(context, context.deps.settler.nack(topic, group, body.receipts, how))
 
 
 @call("POST", f"{GROUP}/extend", scopes=CONSUME, body=ExtendBody)
 def extend(context: Context) -> Response[ReceiptResults]:
     """Give a lease more time, counted from now."""
-    body = context.body
-    answers = context.deps.settler.extend(*context.group(), body.receipts, body.lease_seconds)
-    return Response(receipt_results(body.receipts, answers, context.request_id))
+    body, extend = context.body, context.deps.settler.extend
+    return _settled(context, extend(*context.group(), body.receipts, body.lease_seconds))
 
 
 def received_view(received: "ReceivedMessages", key: bytes) -> Received:
@@ -193,12 +192,10 @@ def _received_message(claimed_message: "ClaimedMessage", key: bytes) -> Received
     }
 
 
-def receipt_results(
-    receipts: Sequence[str], answers: "Sequence[SettleAnswer]", request_id: str
-) -> ReceiptResults:
+def _results(context: Context, receipts: Sequence[str], answers: "Sequence[SettleAnswer]") -> EachReceipt:
     """What became of each receipt."""
     pairs = zip(receipts, answers, strict=True)
-    return {"results": [_result(receipt, answer, request_id) for receipt, answer in pairs]}
+    return [_result(receipt, answer, context.request_id) for receipt, answer in pairs]
 
 
 def _result(receipt: str, answer: "SettleAnswer", request_id: str) -> ReceiptResult:

@@ -130,7 +130,7 @@ def list_schedules(context: Context) -> Response[lists.Page[ScheduleView]]:
 
     read = context.deps.adapters.control.schedules
     rows, next_start = lists.visible_page(context, purpose, read, may_see, lambda schedule: schedule.name)
-    return Response(lists.page(context, purpose, [_view(context, row) for row in rows], next_start))
+    return lists.page(context, purpose, [_view(context, row) for row in rows], next_start)
 
 
 @call("GET", _SCHEDULE, **BY_PRODUCERS)

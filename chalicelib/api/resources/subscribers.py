@@ -123,9 +123,8 @@ def test_consumer(context: Context) -> Response[TestView]:
     body: TestBody = context.body
     topic, group, consumer = context.consumer(consistent=True)
     if not consumer.is_called:
-        raise Refused(
-            "TEST_NEEDS_URL", f"Consumer {consumer.name!r} pulls: only who is called can be tested."
-        )
+        words = f"Consumer {consumer.name!r} pulls: only who is called can be tested."
+        raise Refused("TEST_NEEDS_URL", words)
     is_preview = body.dry_run or body.transform is not None
     if (is_preview or body.message) and consumer.kind != ConsumerKind.URL:
         raise Refused("URL_NEEDED", "Give a message for a consumer with a url only.")
@@ -134,23 +133,20 @@ def test_consumer(context: Context) -> Response[TestView]:
     if is_preview and draft:
         return Response(test_view(_preview(context, body, draft), whole=is_admin))
     if consumer.state == ConsumerState.PENDING:
-        raise Conflict(
-            "CONSUMER_PENDING", f"The owner of the URL has not agreed yet to be called: {consumer.why}."
-        )
+        words = f"The owner of the URL has not agreed yet to be called: {consumer.why}."
+        raise Conflict("CONSUMER_PENDING", words)
     id = f"test-{context.deps.adapters.random.id(_ID_CHARS)}"
     exchange = context.deps.outbound.ping(topic, group, consumer, id, draft)
     if exchange is None:
-        raise ChangedMeanwhile(
-            "CHANGED_MEANWHILE", "The consumer was changed meanwhile; look before you try again."
-        )
+        words = "The consumer was changed meanwhile; look before you try again."
+        raise ChangedMeanwhile("CHANGED_MEANWHILE", words)
     return Response(test_view(exchange, whole=is_admin))
 
 
 def _draft(message: TestMessage) -> Draft:
     parse.check_headers(message.headers)
-    return Draft(
-        strict_json.dump(message.body), keys=tuple(message.keys), tag=message.tag, headers=message.headers
-    )
+    body, keys = strict_json.dump(message.body), tuple(message.keys)
+    return Draft(body, keys=keys, tag=message.tag, headers=message.headers)
 
 
 def _preview(context: Context, body: TestBody, draft: Draft) -> Exchange:

@@ -114,10 +114,9 @@ def _numbers(query: Mapping[str, str]) -> dict[str, Any]:
 def stats(context: Context) -> Response[lists.Page[NamedStats]]:
     """Counts per topic and group."""
     surveys, next_start = lists.counted_topics(context, "stats")
-    items: list[NamedStats] = [
-        {"topic": each.topic.name, **topic_stats_view(each, context.deps)} for each in surveys
-    ]
-    return Response(lists.page(context, "stats", items, next_start))
+    stats = ((each.topic.name, topic_stats_view(each, context.deps)) for each in surveys)
+    items: list[NamedStats] = [{"topic": name, **view} for name, view in stats]
+    return lists.page(context, "stats", items, next_start)
 
 
 @call("GET", "/v1/attention", scopes=ANY, query=PAGED)
@@ -125,16 +124,13 @@ def list_attention(context: Context) -> Response[lists.Page[AttentionView]]:
     """The states in which work waits for a person, by topic.
 
     A state is found, and taken off the list, within five minutes; `NOT_PROVED` within six hours."""
-    states, next_start = lists.visible_page(
-        context,
-        "attention",
-        context.deps.adapters.marks.attention,
-        lambda state: context.caller is None or state.is_seen_by(context.caller),
-        lambda state: state.key,
-    )
-    return Response(
-        lists.page(context, "attention", [_attention_view(state) for state in states], next_start)
-    )
+    caller, read = context.caller, context.deps.adapters.marks.attention
+
+    def may_see(state: Attention) -> bool:
+        return caller is None or state.is_seen_by(caller)
+
+    states, next_start = lists.visible_page(context, "attention", read, may_see, lambda state: state.key)
+    return lists.page(context, "attention", [_attention_view(state) for state in states], next_start)
 
 
 def _attention_view(state: Attention) -> AttentionView:
@@ -155,9 +151,8 @@ def put_events(context: Context) -> Response[EventsView]:
 def get_events(context: Context) -> Response[EventsView]:
     """The topic that gets operational events, and their types; null: none does."""
     events = context.deps.adapters.control.events()
-    return Response(
-        {"topic": events.topic if events else None, "types": list(events.types) if events else []}
-    )
+    topic, types = (events.topic, list(events.types)) if events else (None, [])
+    return Response({"topic": topic, "types": types})
 
 
 @call("DELETE", "/v1/events", scopes=ADMIN, statuses=(204,), reach=Reach.SERVICE)

@@ -13,6 +13,7 @@ from ..http import invalid
 
 _Patterns = Annotated[list[fields.TopicPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)]
 _JobPattern = Annotated[str, Meta(pattern=fields.JOB_PATTERN)]
+_JobPatterns = Annotated[list[_JobPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)]
 
 
 class TokenBody(Struct, forbid_unknown_fields=True):
@@ -22,9 +23,7 @@ class TokenBody(Struct, forbid_unknown_fields=True):
     scopes: Annotated[list[Literal["produce", "consume", "admin"]], Meta(min_length=1, max_length=3)]
     topics: _Patterns = field(default_factory=lambda: ["*"])
     groups: _Patterns = field(default_factory=lambda: ["*"])
-    jobs: Annotated[list[_JobPattern], Meta(min_length=1, max_length=lim.MAX_TOPIC_PATTERNS)] = field(
-        default_factory=lambda: ["*"]
-    )
+    jobs: _JobPatterns = field(default_factory=lambda: ["*"])
     expires_in_days: Annotated[int, Meta(ge=1, le=lim.MAX_TOKEN_DAYS)] | None = None
     rate_limit: Annotated[int, Meta(ge=1, le=lim.MAX_RATE_LIMIT)] | None = None
     most_urgent: fields.Priority | None = None
@@ -95,7 +94,7 @@ def list_tokens(context: Context) -> Response[lists.Page[TokenView]]:
     limit = lists.limit(context.query)
     rows = context.deps.tokens.with_last_use(lists.page_start(context, "tokens"), limit)
     next_start = rows[-1][0].id if len(rows) == limit else None
-    return Response(lists.page(context, "tokens", [token_view(*row) for row in rows], next_start))
+    return lists.page(context, "tokens", [token_view(*row) for row in rows], next_start)
 
 
 @call("POST", "/v1/tokens/{id}/rotate", scopes=ADMIN, body=fields.RotateBody)

@@ -100,10 +100,8 @@ _MOST_READING_MS = 8_000  # of a request: API Gateway ends one after 29 s
 def put_topic(context: Context) -> Response[settings.TopicView]:
     """Create a topic, or change the settings that are given."""
     name, fields = context.params["topic"], settings.given(context.body)
-    may_reveal = context.caller is None or "*" in context.caller.topics
-    topic, is_new = context.deps.admin.put_topic(
-        name, fields, settings.new_retry(fields), may_reveal=may_reveal
-    )
+    may_reveal, retry = context.caller is None or "*" in context.caller.topics, settings.new_retry(fields)
+    topic, is_new = context.deps.admin.put_topic(name, fields, retry, may_reveal=may_reveal)
     if fields.keys() & {"shards", "priorities"} and not is_new:
         context.deps.waker.wake_after_redivision(topic)
     return Response(settings.topic_view(topic), 201 if is_new else 200)
@@ -124,13 +122,12 @@ def get_rates(context: Context) -> Response[RatesView]:
     `window` is 1h (each minute; the default), 24h (ten minutes) or 7d (hours)."""
     window = lists.window(context.query)
     topic, deps = context.topic(), context.deps
+    may_see = context.may_use_group
     points: list[RatePoint] = [
         {
             "at": at(each.from_ms),
             "accepted_per_second": rounded(each.accepted),
-            "groups": {
-                name: group_rates(of) for name, of in each.groups.items() if context.may_use_group(name)
-            },
+            "groups": {name: group_rates(of) for name, of in each.groups.items() if may_see(name)},
         }
         for each in deps.board.rates(topic, window, deps.surveyor.reading(topic))
     ]
@@ -145,8 +142,7 @@ def get_due(context: Context) -> Response[DueView]:
     It reads the first thousand or so timers of all topics from `from` on (default: from the earliest)."""
     from ...services.inspect.waiting import due_hours, lanes_of, reader
 
-    query = context.query
-    from_ms = parse.time_ms(query["from"], "from") if "from" in query else 0
+    from_ms = lists.time_ms(context.query, "from") or 0
     topic, deps = context.topic(), context.deps
     read, clock = reader(deps.adapters.timers, consistent=False), deps.adapters.clock
     lanes = lanes_of(deps.catalog, topic, context.may_use_group)
@@ -179,7 +175,7 @@ def list_topics(context: Context) -> Response[lists.Page[TopicDetail]]:
     """List the topics that the token may use, by name."""
     surveys, next_start = lists.counted_topics(context, "topics")
     details = [topic_detail(survey, context.deps) for survey in surveys]
-    return Response(lists.page(context, "topics", details, next_start))
+    return lists.page(context, "topics", details, next_start)
 
 
 @call("DELETE", TOPIC, scopes=ADMIN, query=("confirm",), statuses=(204,), reach=Reach.GROUPS)

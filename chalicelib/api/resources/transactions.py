@@ -1,7 +1,7 @@
 """Transactions: prepare, commit, roll back, read, ask again."""
 
 import json
-from typing import Annotated, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from msgspec import Meta, Struct
 
@@ -17,15 +17,15 @@ from ..fields import Count, Name, NoBody, Time, at, either, shown
 from ..http import check_topic, invalid
 from .produce import first_use, state_lookup
 
+_CheckAfter = Annotated[int, Meta(ge=1, le=lim.MAX_CHECK_AFTER_SECONDS)]
+
 
 class TransactionBody(Struct, forbid_unknown_fields=True):
     """A message to prepare, and the URL that is asked for the decision if neither commit nor rollback arrives."""
 
     message: parse.MessageBody
     check_url: Annotated[str, Meta(max_length=lim.MAX_URL_CHARS)] | None = None
-    check_after_seconds: Annotated[int, Meta(ge=1, le=lim.MAX_CHECK_AFTER_SECONDS)] = (
-        lim.DEFAULT_CHECK_AFTER_SECONDS
-    )
+    check_after_seconds: _CheckAfter = lim.DEFAULT_CHECK_AFTER_SECONDS
 
 
 class TransactionView(TypedDict):
@@ -71,14 +71,9 @@ def prepare(context: Context) -> Response[PreparedTransaction]:
 
     checks = Checks(body.check_url, body.check_after_seconds)
     # A delay counts from the commit; `deliver_at` is a time by itself.
-    transaction, is_new = deps.transactor.prepare(
-        topic,
-        draft,
-        checks,
-        delay_from_commit=body.message.deliver_at is None,
-        by=parse.producer(context),
-        first_use=first_use(state_lookup(context, topic)),
-    )
+    how: Any = {"delay_from_commit": body.message.deliver_at is None, "by": parse.producer(context)}
+    use = first_use(state_lookup(context, topic))
+    transaction, is_new = deps.transactor.prepare(topic, draft, checks, first_use=use, **how)
     view, secret = transaction_view(transaction), format_secret(deps.transactor.secret(topic))
     return Response({**view, "check_secret": secret, "duplicate": not is_new}, 201 if is_new else 200)
 
@@ -132,7 +127,7 @@ def list_transactions(context: Context) -> Response[lists.Page[TransactionView]]
     after, limit = lists.page_start(context, purpose), lists.limit(context.query)
     adapters = context.deps.adapters
     rows, next_start = of_state(reader(adapters.timers), adapters.transactions, topic, state, limit, after)
-    return Response(lists.page(context, purpose, [transaction_view(row) for row in rows], next_start))
+    return lists.page(context, purpose, [transaction_view(row) for row in rows], next_start)
 
 
 class RecheckBody(many.ManyBody):
@@ -170,13 +165,9 @@ def recheck(context: Context) -> Response[Rechecked]:
 def transaction_view(transaction: Transaction) -> TransactionView:
     """A transaction without its message."""
     is_checked = transaction.check_url and transaction.state is TransactionState.PREPARED
-    body = shown(
-        TransactionView,
-        transaction,
-        transaction_id=transaction.id,
-        check_after_seconds=transaction.check_after_ms // 1000,
-        next_check_at=at(transaction.check_ms) if is_checked else None,
-    )
+    own = {"transaction_id": transaction.id, "check_after_seconds": transaction.check_after_ms // 1000}
+    next_check_at = at(transaction.check_ms) if is_checked else None
+    body = shown(TransactionView, transaction, **own, next_check_at=next_check_at)
     if transaction.due_ms is not None:
         body["deliver_at"] = at(transaction.due_ms)
     return body

@@ -30,9 +30,7 @@ def audit(visit: Visit) -> Shown:
     except Malformed as error:
         return Page("audit.html", model | {"problem": error}, 400)
     trail, before = visit.deps.adapters.audit, visit.position(_PURPOSE, "before")
-    entries, next_start = newest_first(
-        trail, selection, before, _LINES, may_go_on=lambda looks: visit.has_read_units(_LEFT)
-    )
+    entries, next_start = newest_first(trail, selection, before, _LINES, lambda _: visit.has_units(_LEFT))
     following = visit.signed(_PURPOSE, next_start)
     return Page("audit.html", model | {"entries": entries, "following": following, "filters": query})
 
@@ -45,5 +43,5 @@ def tokens(visit: Visit) -> Shown:
         model = actions.listing(visit, "list_tokens", _TOKENS, model["following"])
         matches += [each for each in model["items"] if name.casefold() in each["name"].casefold()]
         may_go_on = name and model["following"] and len(matches) < _TOKENS
-        if not (may_go_on and visit.has_read_units(_FOR_TOKENS)):
+        if not (may_go_on and visit.has_units(_FOR_TOKENS)):
             return Page("tokens.html", model | {"items": matches})

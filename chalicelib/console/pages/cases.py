@@ -82,7 +82,7 @@ def _harm(case: Case) -> tuple[int, int, str, str]:
 
 
 def _with_cause(visit: Visit, case: Case, known: tuple[Topic, Group] | None) -> Case:
-    if not case.group or not visit.has_read_units(_READ_UNITS * (1 if known else 2)):
+    if not case.group or not visit.has_units(_READ_UNITS * (1 if known else 2)):
         return case
     catalog = visit.deps.catalog
     with suppress(HeadraceError):  # it is gone, or cannot be read: then its cause is not known
@@ -90,7 +90,7 @@ def _with_cause(visit: Visit, case: Case, known: tuple[Topic, Group] | None) -> 
         group = known[1] if known else catalog.group(topic, case.group)
         consumers = catalog.consumers(topic, group)
         failing = [each for each in consumers if each.is_called and (each.failing_ms or not _is_active(each))]
-        history = visit.deps.board.last_hour(topic, group, visit.has_read_units)
+        history = visit.last_hour(topic, group)
         worst = max(failing, key=lambda each: (not _is_active(each), each.times_opened), default=None)
         is_split = POLICIES[group.mode].per_consumer  # who is silent longest is behind
         circuit = breaker.state(worst.open_until_ms if worst else None, visit.now_ms)

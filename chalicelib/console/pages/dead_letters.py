@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from functools import partial
 from itertools import chain, islice, takewhile
 from typing import Any, NamedTuple
 
@@ -25,6 +24,9 @@ from .. import forms
 from ..visit import File, Page, Shown, Visit
 from .message import body_as, editable_body
 
+# Failures, and None where there are more; dead letters, and where the next begin.
+Failures = Iterator[Failure | None]
+_Letters = tuple[list[DeadLetter], str | None]
 _ROWS = 20
 _PAGE = 100
 _LEFT = 7  # so much is left, when another page of rows is read
@@ -51,7 +53,7 @@ def dead_letters(visit: Visit) -> Shown:
     """The first dead letters, or those behind a position; and what went wrong with these and more of them."""
     topic, group = visit.group()
     begun_units = visit.units.reads
-    letters, position = _letters(visit, topic, group, _start(visit, group), _ROWS)
+    letters, position = _letters(visit, topic, group, _start(visit, group))
     is_all = "all" in visit.query
     rest = _rest(visit, topic, group, position, visit.units.reads - begun_units)
     found = tally(chain((letter.to_filter for letter in letters), rest))
@@ -69,19 +71,17 @@ def dead_letters(visit: Visit) -> Shown:
     return Page("dead_letters.html", model)
 
 
-def _rest(
-    visit: Visit, topic: Topic, group: Group, after: str | None, units: float
-) -> Iterator[Failure | None]:
+def _rest(visit: Visit, topic: Topic, group: Group, after: str | None, units: float) -> Failures:
     """The dead letters behind the page's: as far as a page may read, where a read costs so many units; or 1,000 in all,
     where the URL asks for that."""
     number, is_all, until_ms = _ROWS, "all" in visit.query, visit.now_ms + LONGEST_MS
     while after is not None:
-        may_go_on = visit.now_ms < until_ms if is_all else visit.has_read_units(units + 2)
+        may_go_on = visit.now_ms < until_ms if is_all else visit.has_units(units + 2)
         if number >= _MOST_COUNTED or not may_go_on:
             yield None
             return
         before = visit.units.reads
-        letters, after = _letters(visit, topic, group, after, _PAGE if is_all else _ROWS, is_all=is_all)
+        letters, after = _letters(visit, topic, group, after, is_all)
         units = max(units, visit.units.reads - before)
         number += len(letters)
         yield from (letter.to_filter for letter in letters)
@@ -98,12 +98,10 @@ def letter_filter(visit: Visit) -> FailureFilter:
     return lists.letter_filter(link_filters(visit))
 
 
-def _letters(
-    visit: Visit, topic: Topic, group: Group, after: str | None, most: int, *, is_all: bool = False
-) -> tuple[list[DeadLetter], str | None]:
-    how: Any = {"rows_per_read": _PAGE if is_all else _ROWS}
-    how |= {} if is_all else {"may_go_on": partial(visit.has_read_units, _LEFT)}
-    return visit.deps.letter_lookup.page(topic, group, letter_filter(visit), after, most, **how)
+def _letters(visit: Visit, topic: Topic, group: Group, after: str | None, is_all: bool = False) -> _Letters:
+    most, how = (_PAGE, {}) if is_all else (_ROWS, {"may_go_on": visit.may_go_on(_LEFT)})
+    which, page = letter_filter(visit), visit.deps.letter_lookup.page
+    return page(topic, group, which, after, most, rows_per_read=most, **how)
 
 
 def _start(visit: Visit, group: Group) -> str | None:
@@ -145,12 +143,14 @@ def dead_letter(visit: Visit) -> Shown:
 def many_letters(visit: Visit) -> Shown:
     """A form for a patch. A POST shows what it would change, before anything happens."""
     topic, group = visit.group()
-    letters, position = _letters(visit, topic, group, _start(visit, group), _ROWS)
+    letters, position = _letters(visit, topic, group, _start(visit, group))
     patch = visit.form.get("patch", "")
     preview, merge, problem = None, None, None
     if patch.strip():
         try:
-            preview = patch_preview(_with_bodies(visit, topic, letters), patch.encode(), _MOST_DIFFS)
+            blobs = visit.deps.adapters.blobs
+            whole = [replace(letter, message=shown_body(blobs, topic, letter.message)) for letter in letters]
+            preview = patch_preview(whole, patch.encode(), _MOST_DIFFS)
             fields = {"topic": topic.name, "group": group.name, "patch": patch, "ids": preview["ids"]}
             merge = forms.of({"call": "merge_dead_letters", **fields}).action
         except Malformed as error:
@@ -166,11 +166,6 @@ def many_letters(visit: Visit) -> Shown:
         "problem": problem,
     }
     return Page("many_letters.html", model, 200 if problem is None else 400)
-
-
-def _with_bodies(visit: Visit, topic: Topic, letters: list[DeadLetter]) -> list[DeadLetter]:
-    blobs = visit.deps.adapters.blobs
-    return [replace(letter, message=shown_body(blobs, topic, letter.message)) for letter in letters]
 
 
 def letter_lines(visit: Visit) -> Shown:

@@ -94,7 +94,7 @@ def _message(visit: Visit, action: actions.Action) -> Fields | None:
     message = visit.deps.lookup.find(visit.topic(), visit.params["id"])
     fields: dict[str, str] = {}
     if "body" in action.body:
-        body = _body(visit, message if isinstance(message, Message) else message.message)
+        body = _body(visit, message.message)
         if body is None:
             return None
         fields["body"] = body

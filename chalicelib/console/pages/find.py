@@ -28,7 +28,7 @@ def find(visit: Visit) -> Shown:
     topics = _topics_with_prefix(visit, text) if text and not after else []
     places = [([topic.name], visit.links.to("topics", topic.name)) for topic in topics]
     for topic in _topics(visit, after) if text else ():
-        if not visit.has_read_units(_LEFT):
+        if not visit.has_units(_LEFT):
             next_start = last
             break
         last = topic.name
@@ -72,7 +72,7 @@ def _topics_with_prefix(visit: Visit, text: str) -> list[Topic]:
     topics: list[Topic] = []
     before = f"{text[:-1]}{chr(ord(text[-1]) - 1)}~"  # "~" sorts behind all characters of names
     for topic in _topics(visit, before):
-        is_enough = len(topics) == _MOST_NAMES or not visit.has_read_units(MOST_READ_UNITS / 2)
+        is_enough = len(topics) == _MOST_NAMES or not visit.has_units(MOST_READ_UNITS / 2)
         if is_enough or not topic.name.startswith(text):
             break
         topics += [topic] if visit.caller.may_use(topic.name) else []
@@ -84,14 +84,11 @@ def _places(visit: Visit, topic: Topic, text: str) -> Iterator[tuple[list[str], 
     groups = () if _is_id(text) or not ids.NAME.match(text) else visit.deps.catalog.groups(topic)
     names = [each.name for each in groups if visit.caller.may_use_group(each.name)]
     consumers = visit.deps.adapters.control.all_consumers(topic) if names else []
-    found = [(name,) for name in names] + [
-        (each.group, each.name) for each in consumers if each.group in names
-    ]
+    found: list[tuple[str, ...]] = [(name,) for name in names]
+    found += [(each.group, each.name) for each in consumers if each.group in names]
     for group, *consumer in (place for place in found if place[-1].startswith(text)):
-        link = visit.links.to(
-            "topics", topic.name, "groups", group, *(("consumers", *consumer) if consumer else ())
-        )
-        yield [topic.name, group, *consumer], link
+        page = ("consumers", *consumer) if consumer else ()
+        yield [topic.name, group, *consumer], visit.links.to("topics", topic.name, "groups", group, *page)
 
 
 def _is_id(text: str) -> bool:
@@ -104,9 +101,9 @@ def _hits(visit: Visit, topic: Topic, text: str) -> list[Message]:
             hit = visit.deps.lookup.find(topic, text)
         except HeadraceError:
             return []
-        return [hit if isinstance(hit, Message) else hit.message]
+        return [hit.message]
     results, _ = visit.deps.key_lookup.newest_first(topic, text, Filters(), _MOST_OF_A_KEY, None)
     if not results and visit.caller.may_use_job(text):
         job = visit.deps.lookup.find_by_dedup_id(topic, job_id(text), consistent=False)
         results = [job] if job else []
-    return [each if isinstance(each, Message) else each.message for each in results]
+    return [each.message for each in results]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -41,7 +40,7 @@ def group_page(visit: Visit) -> Shown:
     consumers = deps.catalog.consumers(topic, group)
     assignment = deps.adapters.control.assignment(topic, group)
     names = {consumer.uid: consumer.name for consumer in consumers}
-    history = deps.board.last_hour(topic, group, lambda units: visit.has_read_units(units + _LEFT))
+    history = deps.board.last_hour(topic, group, lambda units: visit.has_units(units + _LEFT))
     of, price = _with_letters(visit, topic, survey.groups[0])
     blocked = blocked_units(survey.groups[0], names)
     model: dict[str, Any] = {
@@ -73,7 +72,7 @@ def _with_letters(visit: Visit, topic: Topic, of: GroupSurvey) -> tuple[GroupSur
     at_once = min(_COUNTED_AT_ONCE, int(room / price)) if of.more_dead else 0
     if at_once > 0:
         count, uids = visit.deps.adapters.records.count_dead, (topic.uid, of.group.uid)
-        counted = count(*uids, at_once, lambda: visit.has_read_units(_LEFT + visit.units.reads - before))
+        counted = count(*uids, at_once, lambda: visit.has_units(_LEFT + visit.units.reads - before))
         price = (visit.units.reads - before) / max(1, counted.number)
         if counted.number >= of.dead:
             of = replace(of, dead=counted.number, more_dead=not counted.whole)
@@ -101,7 +100,7 @@ def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[
 
 def _message_at(visit: Visit, topic: Topic, shard: int, offset: int) -> Message | None:
     """The message that lies there; None where it is not read."""
-    if not visit.has_read_units(2):
+    if not visit.has_units(2):
         return None
     reader = visit.deps.reader
     return reader.fetch(topic.shard_key(shard), [offset], reader.recent())[offset].message
@@ -144,10 +143,10 @@ def _preview(visit: Visit, topic: Topic, survey: TopicSurvey, to: str, uid: str 
     targets: dict[int, int] = {}
     for extent in survey.shards:
         if at_ms is not None:
-            if not visit.has_read_units(3):
+            if not visit.has_units(3):
                 break
-            may_go_on = partial(visit.has_read_units, 1)
-            targets[extent.shard] = visit.deps.surveyor.offset_at(topic, extent, at_ms, may_go_on)
+            offset_at = visit.deps.surveyor.offset_at
+            targets[extent.shard] = offset_at(topic, extent, at_ms, visit.may_go_on(1))
         elif to == LATEST:
             targets[extent.shard] = extent.tail + 1
         else:

@@ -30,16 +30,13 @@ _SHADES = 4
 def later(visit: Visit) -> Shown:
     """Delayed messages, soonest first."""
     topic = visit.topic()
-    read = cache(
-        waiting.reader(visit.deps.adapters.timers, consistent=False)
-    )  # map and list begin with the same
+    # Map and list begin with the same.
+    read = cache(waiting.reader(visit.deps.adapters.timers, consistent=False))
     after = _after(visit, topic)
     # The pages before have looked up to there.
     from_ms = due_ms_of(after) // HOUR_MS * HOUR_MS if after else 0
     lanes = waiting.lanes_of(visit.deps.catalog, topic, visit.caller.may_use_group)
-    hours, until_ms = waiting.due_hours(
-        read, topic, lanes, from_ms, lambda: visit.has_read_units(_FOR_THE_LIST)
-    )
+    hours, until_ms = waiting.due_hours(read, topic, lanes, from_ms, visit.may_go_on(_FOR_THE_LIST))
     model = {
         "delayed": _delayed_of(visit, topic, read, _LINES),
         "heat": heat_map(hours, visit.now_ms),
@@ -57,9 +54,8 @@ def _delayed_of(visit: Visit, topic: Topic, read: waiting.ReadTimers, most: int)
     hour_ms, after = _hour_of(visit), _after(visit, topic)
     ends_ms = hour_ms + HOUR_MS - 1 if hour_ms else None
     filters = Filters(from_ms=hour_ms, to_ms=ends_ms, job_prefix=visit.query.get("job") or None)
-    rows, position = waiting.soonest_first(
-        read, topic, filters, None, most, after, lambda: visit.has_read_units(_LEFT)
-    )
+    may_go_on = visit.may_go_on(_LEFT)
+    rows, position = waiting.soonest_first(read, topic, filters, None, most, after, may_go_on)
     until_ms = due_ms_of(position) if position else None
     following = visit.signed(_PURPOSE + topic.uid, position)
     return {"rows": rows, "until_ms": until_ms, "following": following}
@@ -149,10 +145,8 @@ def heat_map(hours: Sequence[waiting.DueHour], now_ms: int) -> HeatMap:
     end_ms = first_ms + _MOST_DAYS * DAY_MS
     last_ms = max((at_ms for at_ms in counts if at_ms < end_ms), default=first_ms)
     most = max((sum(each) for at_ms, each in counts.items() if at_ms < end_ms), default=0)
-    days = [
-        [_cell(day_ms + n * HOUR_MS, counts, most) for n in range(24)]
-        for day_ms in range(first_ms, last_ms + 1, DAY_MS)
-    ]
+    midnights = range(first_ms, last_ms + 1, DAY_MS)
+    days = [[_cell(ms + n * HOUR_MS, counts, most) for n in range(24)] for ms in midnights]
     return HeatMap(days, sum(sum(each) for at_ms, each in counts.items() if at_ms >= end_ms))
 
 

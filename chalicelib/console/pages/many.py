@@ -3,19 +3,18 @@ steps that can be stopped. This page alone may cost more than 20 read units: it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from ...api.lists import LETTER_FILTERS
 from ...api.parse import whole_number
 from ...domain.errors import Malformed
-from ...domain.record import Failure, FailureFilter
+from ...domain.record import FailureFilter
 from ...domain.times import rfc3339
 from ...domain.topic import Group, Topic
 from ...services.inspect.letter_lookup import RedriveOutcome
 from .. import forms
 from ..visit import Page, Shown, Visit, query_text
-from .dead_letters import LONGEST_MS, letter_filter, link_filters, tally
+from .dead_letters import LONGEST_MS, Failures, letter_filter, link_filters, tally
 
 _STEP = 200
 _FEW = 10
@@ -62,7 +61,7 @@ def _outcomes(visit: Visit, topic: Topic, group: Group, ids: list[str]) -> dict[
     """What became of those that were sent first, as far as a page may read."""
     return {
         id: visit.deps.letter_lookup.outcome_of_redrive(topic, group, id)
-        if visit.has_read_units(8)
+        if visit.has_units(8)
         else RedriveOutcome.PENDING
         for id in ids
     }
@@ -95,9 +94,7 @@ def _few(visit: Visit, call: str, ids: list[str], limits: forms.Fields) -> list[
     return [_offer(visit, {"ids": each}, {"ids": each, **limits}) for each in few]
 
 
-def _failures(
-    visit: Visit, call: str, topic: Topic, group: Group | None, which: FailureFilter
-) -> Iterator[Failure | None]:
+def _failures(visit: Visit, call: str, topic: Topic, group: Group | None, which: FailureFilter) -> Failures:
     """What the action is on. None at last, if there is no time for more."""
     deps, until_ms, number = visit.deps, visit.now_ms + LONGEST_MS, 0
     rows: Any
@@ -118,9 +115,8 @@ def _failures(
 
 def _of_purge(visit: Visit, call: str, topic: Topic, group: Group | None) -> dict[str, Any]:
     """What each group would lose, as far as it is read."""
-    survey = visit.deps.surveyor.survey(
-        topic, only=group, whole=True, ages=False, may_go_on=lambda: visit.has_read_units(3)
-    ).seen_by(visit.caller)
+    read, may_go_on = visit.deps.surveyor.survey, visit.may_go_on(3)
+    survey = read(topic, only=group, whole=True, ages=False, may_go_on=may_go_on).seen_by(visit.caller)
     in_cursors = sum(progress.retrying for each in survey.groups for progress in each.shards)
     # Those in cursors are in the backlog, too.
     number = sum(each.backlog + each.retrying for each in survey.groups) - in_cursors
@@ -134,17 +130,16 @@ def _of_purge(visit: Visit, call: str, topic: Topic, group: Group | None) -> dic
 
 def _progress(visit: Visit, call: str) -> dict[str, Any]:
     """How far it is; the next step, until there is none."""
-    total, before, number, rate = (
-        whole_number(visit.query.get(name, ""), 9) or 0 for name in ("total", "done", "n", "rate")
-    )
+    counts = (whole_number(visit.query.get(name, ""), 9) for name in ("total", "done", "n", "rate"))
+    total, before, number, rate = (count or 0 for count in counts)
     done, token = before + number, visit.query.get("next")
     fields = {**link_filters(visit), "limit": str(_STEP), "page_token": token or ""}
     fields |= {"rate": str(rate)} if rate else {}
     if call == "delete_dead_letters":
         fields["confirm"] = visit.params["group"]
     following = _offer(visit, fields, {"total": str(total), "done": str(done)}) if token else None
-    counts = {"done": done, "total": max(done, total), "rate": rate}
-    return {"is_begun": True, **counts, "following": following}
+    so_far = {"done": done, "total": max(done, total), "rate": rate}
+    return {"is_begun": True, **so_far, "following": following}
 
 
 def _offer(visit: Visit, fields: forms.Fields, state: forms.Fields, **typed: str) -> dict[str, Any]:

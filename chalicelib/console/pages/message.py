@@ -43,8 +43,7 @@ def message(visit: Visit) -> Shown:
     topic = visit.topic()
     id = visit.params["id"]
     result = _find_with_dead_letters(visit, topic, id)
-    stored_message = result if isinstance(result, Message) else result.message
-    whole = shown_body(deps.adapters.blobs, topic, stored_message)
+    whole = shown_body(deps.adapters.blobs, topic, result.message)
     form = visit.query.get("as", "pretty")
     form = form if form in FORMS else "pretty"
     model: dict[str, Any] = {
@@ -61,9 +60,8 @@ def message(visit: Visit) -> Shown:
 
 def _find_with_dead_letters(visit: Visit, topic: Topic, id: str) -> AnyMessage:
     """The message, or what a dead letter has of it, as far as the page's read units reach."""
-    return visit.deps.lookup.find_with_dead_letters(
-        topic, id, visit.caller.may_use_group, lambda: visit.has_read_units(_FOR_THE_TRACE)
-    )
+    may_use, may_go_on = visit.caller.may_use_group, visit.may_go_on(_FOR_THE_TRACE)
+    return visit.deps.lookup.find_with_dead_letters(topic, id, may_use, may_go_on)
 
 
 def _own_first(visit: Visit, groups: Iterable[Group]) -> list[Group]:
@@ -90,7 +88,7 @@ def _status_and_path(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
     statuses = {}
     looked_at: list[Group] = []
     for group in groups:
-        if looked_at and not visit.has_read_units(8):
+        if looked_at and not visit.has_units(8):
             break
         looked_at.append(group)
         if status := topic_statuses.delivery(group, result):
@@ -119,7 +117,7 @@ def _status_and_path(visit: Visit, topic: Topic, result: Any) -> dict[str, Any]:
 def _trace_model(visit: Visit, events: Any, statuses: Any, line: Any) -> dict[str, Any]:
     names: dict[str, str | None] = {}
     for event in events:
-        if event.by and event.by not in names and visit.has_read_units(1):
+        if event.by and event.by not in names and visit.has_units(1):
             names[event.by] = visit.deps.tokens.name(event.by)
     return {"events": events, "deliveries": statuses, "line": line, "names": names, "groups_left": []}
 
@@ -133,7 +131,7 @@ def message_fate(visit: Visit) -> Shown:
     fate_by_group, group_names_not_owed, names_left = {}, [], []
     if isinstance(message, Message):
         for group in _own_first(visit, deps.catalog.groups(topic)):
-            if not visit.has_read_units(_ENOUGH):
+            if not visit.has_units(_ENOUGH):
                 names_left.append(group.name)
             elif fate := deps.fates.of_group(topic, group, message, _MOST_ROWS):
                 fate_by_group[group.name] = fate

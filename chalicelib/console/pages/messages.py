@@ -78,7 +78,7 @@ def tail(visit: Visit) -> Shown:
     skipped, seen = _seen(visit.query.get("seen", ""))
     newest, ends = [], dict(seen)
     for shard in topic.shard_numbers:
-        if not visit.has_read_units(2):
+        if not visit.has_units(2):
             break
         rows = visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 2)
         end = max((row.end for row in rows), default=0)
@@ -127,9 +127,8 @@ class Selection(NamedTuple):
 
     def passes(self, message: AnyMessage) -> bool:
         """Has the message the text and the status?"""
-        stored = message if isinstance(message, Message) else message.message
         text = self.fields.get("text")
-        has_text = not text or holds_text(redact.shown(self.topic, stored).draft, text)
+        has_text = not text or holds_text(redact.shown(self.topic, message.message).draft, text)
         return has_text and self._has_status(message)
 
     def _has_status(self, message: AnyMessage) -> bool:
@@ -161,8 +160,7 @@ def _survey(
 ) -> tuple[TopicSurvey, GroupSurvey | None]:
     """The topic, and the group of this name in it, which is read even if there was no time for all groups."""
     surveyor = visit.deps.surveyor
-    may_go_on = partial(visit.has_read_units, 10)
-    survey = surveyor.survey(topic, first_shard=first_shard, may_go_on=may_go_on, ages=False)
+    survey = surveyor.survey(topic, first_shard=first_shard, may_go_on=visit.may_go_on(10), ages=False)
     survey = survey.seen_by(visit.caller)
     if name is None:
         return survey, None
@@ -199,12 +197,11 @@ def _of_key(visit: Visit, selection: Selection, start: str | None) -> tuple[Sequ
     """Messages with a key, also delayed and prepared ones."""
     messages: list[Message] = []
     key, position = selection.fields["key"][:256], start
-    may_go_on = partial(visit.has_read_units, _FOR_A_MESSAGE)
+    may_go_on = visit.may_go_on(_FOR_A_MESSAGE)
     read = partial(visit.deps.key_lookup.newest_first, selection.topic, key, selection.filters)
     while True:
         results, position = read(_LINES - len(messages), position, may_go_on=may_go_on)
-        found = filter(selection.passes, results)
-        messages += [each if isinstance(each, Message) else each.message for each in found]
+        messages += [each.message for each in results if selection.passes(each)]
         if position is None or len(messages) == _LINES or not may_go_on():
             return messages, position
 
@@ -221,7 +218,7 @@ def _at_locations(
     for shard, offset in selection.group.locations_of(selection.status):
         if (-offset, shard) <= (-last[1], last[0]) or filters.shard not in (None, shard):
             continue
-        if len(messages) == _LINES or not visit.has_read_units(1):
+        if len(messages) == _LINES or not visit.has_units(1):
             return messages, last
         message = reader.fetch(selection.topic.shard_key(shard), [offset], reader.recent())[offset].message
         last = (shard, offset)
@@ -242,7 +239,7 @@ def _newest_first(
         each.shard: each.tail for each in selection.survey.shards if shard in (None, each.shard)
     }
     messages: list[Message] = []
-    may_go_on = partial(visit.has_read_units, 2)
+    may_go_on = visit.may_go_on(2)
     read = partial(visit.deps.lookup.newest_first, selection.topic, selection.filters)
     while next_offsets and len(messages) < _LINES and may_go_on():
         rows, next_offsets = read(_LINES - len(messages), next_offsets, may_go_on=may_go_on)

@@ -31,7 +31,7 @@ def overview(visit: Visit) -> Shown:
     troubles = {} if is_all or not visit.caller.has_all_groups else _noted_ranks(visit)
     if not is_all and not board.is_turn_of(topics):
         _look_at_others(visit, troubles)
-    surveys = board.renew(topics, lambda: visit.has_read_units(_ENOUGH))
+    surveys = board.renew(topics, visit.may_go_on(_ENOUGH))
     surveys = {uid: survey.seen_by(visit.caller) for uid, survey in surveys.items()}
     here = {topic.uid for topic in topics}
     others = [
@@ -67,9 +67,7 @@ def overview(visit: Visit) -> Shown:
 
 def last_hour(visit: Visit, survey: TopicSurvey) -> History | None:
     """The latest attempts of a topic's groups in the last hour, as far as they are known or may be read."""
-    return together(
-        visit.deps.board.last_hour(survey.topic, each.group, visit.has_read_units) for each in survey.groups
-    )
+    return together(visit.last_hour(survey.topic, each.group) for each in survey.groups)
 
 
 def _noted_ranks(visit: Visit) -> dict[str, int]:
@@ -86,16 +84,14 @@ def _look_at_others(visit: Visit, ranks: dict[str, int]) -> None:
     in_trouble = {name for name, survey in surveys.items() if survey.worst_trouble(now_ms)}
     last_ms = {name: surveys[name].at_ms if name in surveys else 0 for name in {*ranks, *in_trouble}}
     for name in sorted(last_ms, key=lambda name: (last_ms[name], -ranks.get(name, 0), name)):
-        if not visit.has_read_units(_FOR_THE_PAGE):
+        if not visit.has_units(_FOR_THE_PAGE):
             break
         trouble = _rank_now(visit, name, surveys.get(name))
         if name in ranks and not trouble:
             del ranks[name]
             deps.adapters.marks.note_moving(name)  # so that it is noted again
-    deps.board.walk(
-        lambda after: deps.adapters.control.topics(after, _WALKED, consistent=False),
-        lambda: visit.has_read_units(_FOR_THE_PAGE),
-    )
+    topics, may_go_on = deps.adapters.control.topics, visit.may_go_on(_FOR_THE_PAGE)
+    deps.board.walk(lambda after: topics(after, _WALKED, consistent=False), may_go_on)
 
 
 def _rank_now(visit: Visit, name: str, before: TopicSurvey | None) -> int:
@@ -106,7 +102,7 @@ def _rank_now(visit: Visit, name: str, before: TopicSurvey | None) -> int:
         board.forget(before.topic.uid)
     if topic is None:
         return 0
-    survey = board.renew([topic], lambda: visit.has_read_units(_ENOUGH)).get(topic.uid)
+    survey = board.renew([topic], visit.may_go_on(_ENOUGH)).get(topic.uid)
     return (survey.worst_trouble(visit.now_ms) or 0) if survey else 1
 
 
@@ -115,7 +111,7 @@ def _topics(visit: Visit, after: str) -> tuple[list[Topic], str | None]:
     caller, control = visit.caller, visit.deps.adapters.control
     topics: list[Topic] = []
     start = caller.behind(after)
-    while start is not None and visit.has_read_units(_ENOUGH):
+    while start is not None and visit.has_units(_ENOUGH):
         rows = control.topics(start or None, min(_ROWS, _LINES + 1), consistent=False)
         topics += [topic for topic in rows if caller.may_use(topic.name)]
         if len(topics) > _LINES:

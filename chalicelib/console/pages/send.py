@@ -100,18 +100,14 @@ def _typescript(topic: Topic, action: Action) -> str:
 def _message(visit: Visit, topic: Topic, like: str) -> Message | None:
     """The message to fill the form with; None where the topic has none."""
     message = _newest(visit, topic) if like == NEWEST else visit.deps.lookup.find(topic, like)
-    if message is None:
-        return None
-    return shown_body(
-        visit.deps.adapters.blobs, topic, message if isinstance(message, Message) else message.message
-    )
+    return shown_body(visit.deps.adapters.blobs, topic, message.message) if message else None
 
 
 def _newest(visit: Visit, topic: Topic) -> Message | None:
     """The newest message of those shards that the page may read."""
     messages = []
     for shard in topic.shard_numbers:
-        if not visit.has_read_units(_FOR_OTHERS):
+        if not visit.has_units(_FOR_OTHERS):
             break
         for row in visit.deps.adapters.log.read_back(topic.shard_key(shard), MAX_OFFSET, 1):
             messages += [message] if (message := row.message(shard, row.end - 1)) else []
@@ -120,15 +116,12 @@ def _newest(visit: Visit, topic: Topic) -> Message | None:
 
 def _fields_of(message: Message) -> dict[str, str | None]:
     """The form's fields. The body is None where it is too long for a page."""
-    draft = message.draft
+    draft, names = message.draft, ("tag", "tenant", "ordering_key", "callback_url")
     return {
         **_EMPTY,
+        **{name: getattr(draft, name) or "" for name in names},
         "body": editable_body(draft),
         "keys": ", ".join(draft.keys),
-        "tag": draft.tag or "",
-        "tenant": draft.tenant or "",
-        "ordering_key": draft.ordering_key or "",
         "priority": "" if draft.priority is None else str(draft.priority),
-        "callback_url": draft.callback_url or "",
         "headers": "\n".join(f"{name}: {value}" for name, value in draft.headers.items()),
     }

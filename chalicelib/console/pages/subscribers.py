@@ -29,14 +29,12 @@ def subscriber(visit: Visit) -> Shown:
     assignment = deps.adapters.control.assignment(topic, group)
     (member,) = members(visit, topic, [who], assignment)
     traces, shards = deps.adapters.traces, member["shards"] or ()
-    history = latest_attempts(
-        traces, topic, group, who, shards, MOST_TICKS, lambda: visit.has_read_units(_READ_UNITS)
-    )
-    is_admin = "admin" in visit.caller.scopes
+    may_go_on = visit.may_go_on(_READ_UNITS)
+    history = latest_attempts(traces, topic, group, who, shards, MOST_TICKS, may_go_on)
     model: dict[str, Any] = {
         "member": member,
         "target": member["target"],
-        "is_admin": is_admin,
+        "is_admin": "admin" in visit.caller.scopes,
         "history": history,
         "ticks": ticks(history.attempts),
         "overlap_until_ms": who.overlap_until_ms(visit.now_ms),

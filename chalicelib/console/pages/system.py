@@ -12,12 +12,9 @@ from ...domain.meter import HOURS, STAGE, GroupReading, Reading
 from ...domain.times import DAY_MS, HOUR_MS, MINUTE_MS
 from ..visit import Page, Shown, Visit
 
-_SIX_HOURS_MS = 6 * HOUR_MS
 # How often each comes.
-_JOBS = {
-    **dict.fromkeys(("sweep", "assign", "watch"), MINUTE_MS),
-    **dict.fromkeys(("checkpoint", "expire"), _SIX_HOURS_MS),
-}
+_JOBS = dict.fromkeys(("sweep", "assign", "watch"), MINUTE_MS)
+_JOBS |= dict.fromkeys(("checkpoint", "expire"), 6 * HOUR_MS)
 _TWO_DAYS = 48
 
 

@@ -34,17 +34,13 @@ def topic_page(visit: Visit) -> Shown:
     """The strip, and the groups."""
     topic = visit.topic()
     first = first_shard(visit, topic)
-    survey = visit.deps.surveyor.survey(
-        topic, whole=True, first_shard=first, may_go_on=lambda: visit.has_read_units(_RESERVE)
-    )
+    may_go_on = visit.may_go_on(_RESERVE)
+    survey = visit.deps.surveyor.survey(topic, whole=True, first_shard=first, may_go_on=may_go_on)
     if survey.is_whole:
         survey = visit.deps.board.keep(survey)
     survey = survey.seen_by(visit.caller)
     accepted_rate, settled_rate = rates_of(visit, topic)
-    histories = {
-        each.group.name: visit.deps.board.last_hour(topic, each.group, visit.has_read_units)
-        for each in survey.groups
-    }
+    histories = {each.group.name: visit.last_hour(topic, each.group) for each in survey.groups}
     model = {
         "survey": survey,
         "strips": strips(survey, _names(visit, topic, survey)),
@@ -87,9 +83,7 @@ def topic_settings(visit: Visit) -> Shown:
     fields = {**forms.topic_fields(topic), "shards": str(topic.shards)}
     survey = None
     with suppress(Unavailable):
-        survey = visit.deps.surveyor.survey(
-            topic, ages=False, may_go_on=lambda: visit.has_read_units(_RESERVE)
-        )
+        survey = visit.deps.surveyor.survey(topic, ages=False, may_go_on=visit.may_go_on(_RESERVE))
         survey = survey.seen_by(visit.caller)
     return Page("topic_settings.html", {"rows": forms.TOPIC_ROWS, "fields": fields, "survey": survey})
 

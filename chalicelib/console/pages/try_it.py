@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from ...domain.errors import Forbidden, Malformed, NotFound
@@ -39,16 +40,13 @@ def _begin(mode: str) -> list[actions.Action]:
     topic = {"topic": f"try-{mode}"}
     group = {**topic, "group": GROUP}
     consumers = CONSUMERS if mode == "broadcast" else ()
+    keys = enumerate(("red", "red", "blue"), 1)
+    messages = [{"body": {"number": n}, "ordering_key": key, "tag": "try"} for n, key in keys]
     return [
         actions.Action("put_topic", topic, body={"mode": mode, "shards": 1, "retention_days": 1}),
         actions.Action("put_group", group, body={"from": "earliest"}),
         *(actions.Action("put_consumer", {**group, "consumer": name}, body={}) for name in consumers),
-        *(
-            actions.Action(
-                "produce", topic, body={"body": {"number": n + 1}, "ordering_key": key, "tag": "try"}
-            )
-            for n, key in enumerate(("red", "red", "blue"))
-        ),
+        *(actions.Action("produce", topic, body=message) for message in messages),
     ]
 
 
@@ -71,13 +69,9 @@ def _lines(visit: Visit, mode: str) -> list[Any]:
     survey = visit.deps.surveyor.survey(topic, ages=False)
     messages = []
     for id in visit.query.get("ids", "").split()[:_MOST]:
-        try:
-            message = visit.deps.lookup.find(topic, id)
-        except NotFound:
-            continue
-        if isinstance(message, Message):
-            messages.append(message)
-    return lines(messages, survey)
+        with suppress(NotFound):
+            messages.append(visit.deps.lookup.find(topic, id))
+    return lines([each for each in messages if isinstance(each, Message)], survey)
 
 
 def begin_trying(visit: Visit) -> Shown:

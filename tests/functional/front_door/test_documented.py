@@ -195,7 +195,7 @@ def test_the_filters_of_the_list_of_messages_have_a_row_each() -> None:
 
 def test_every_parameter_has_a_schema_and_every_schema_a_parameter() -> None:
     names = {name for entry in CALLS for name in (*entry.query, *entry.headers)}
-    assert names == openapi._PARAMETER_SCHEMAS.keys()
+    assert names == openapi._SCHEMAS.keys()
 
 
 def test_the_documented_way_to_verify_a_signature_works(capsys: pytest.CaptureFixture[str]) -> None:
