@@ -122,9 +122,7 @@ def _headers(push_batch: PushBatch, attempt: Attempt) -> dict[str, str]:
 def _forwarded_headers(draft: Draft) -> dict[str, str]:
     """The producer's own headers, but for reserved ones, which older messages may have. What is no printable ASCII is
     percent-encoded; the rest stays as it is, the percent sign too."""
-    return {
-        name: _encoded(value, _PRINTABLE) for name, value in draft.headers.items() if not is_reserved(name)
-    }
+    return {name: _encoded(text, _PRINTABLE) for name, text in draft.headers.items() if not is_reserved(name)}
 
 
 def _encoded(value: str, plain_characters: str) -> str:

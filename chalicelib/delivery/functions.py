@@ -204,9 +204,8 @@ class LambdaInvoker:
             answer = _invoke(client, self.names[function], kind, payload)
             return answer["Payload"].read(), "FunctionError" in answer
         except (sdk.ClientError, sdk.BotoCoreError) as error:
-            raise unavailable(
-                f"The function {function} was not started, or did not answer; try again."
-            ) from error
+            text = f"The function {function} was not started, or did not answer; try again."
+            raise unavailable(text) from error
 
 
 class GlueJobs:

@@ -65,9 +65,7 @@ class Sender:
         """Ask a URL's owner for consent (the handshake of CloudEvents' webhooks)."""
         return handshake.greet(self.egress, url, self.origin, self.may_ask)
 
-    def ping(
-        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
-    ) -> Exchange:
+    def ping(self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None) -> Exchange:
         """Send a consumer a test event, or this message, in one request, and show both sides of it."""
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._ping_function(consumer, seconds)

@@ -155,7 +155,7 @@ def _expressions(change: Change) -> dict[str, Any]:
     values: Item = {}
     sets: list[str] = []
     removals: list[str] = []
-    conditions: list[str] = []
+    checks: list[str] = []
 
     def entry(map_name: str, key: str) -> str:
         names[f"#{map_name}{len(names)}"] = key
@@ -166,20 +166,16 @@ def _expressions(change: Change) -> dict[str, Any]:
         return f":{len(values) - 1}"
 
     if change.scalars is not None:
-        conditions.append(f"e = {value(number(change.known_epoch))}")
+        checks.append(f"e = {value(number(change.known_epoch))}")
         sets += [f"{a} = {value(number(getattr(change.scalars, f)))}" for a, f in _SCALARS.items()]
     if change.most_waiting is not None:
-        conditions.append(f"size(w) <= {value(number(change.most_waiting))}")
+        checks.append(f"size(w) <= {value(number(change.most_waiting))}")
     paths = {token: entry("l", token) for token in {**change.expected_leases, **change.set_leases}}
-    conditions += [
-        f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.expected_leases.items()
-    ]
-    sets += [f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.set_leases.items()]
+    checks += [f"{paths[t]} = {value(text(lease_text(old)))}" for t, old in change.expected_leases.items()]
+    sets += [f"{paths[t]} = {value(text(lease_text(new)))}" for t, new in change.set_leases.items()]
     removals += [paths[t] for t in change.removed_leases]
-    sets += [
-        f"{entry('w', str(k))} = {value({'S': span_text(span, start=False)})}"
-        for k, span in change.set_waiting.items()
-    ]
+    for start, span in change.set_waiting.items():
+        sets.append(f"{entry('w', str(start))} = {value(text(span_text(span, start=False)))}")
     removals += [entry("w", str(k)) for k in change.removed_waiting]
     if change.scalars is not None and change.scalars.round not in (None, change.before.round):
         sets.append(f"r = {value(text(_round_text(change.scalars.round)))}")
@@ -188,7 +184,7 @@ def _expressions(change: Change) -> dict[str, Any]:
         update += f" REMOVE {', '.join(removals)}"
     return {
         "UpdateExpression": update.strip(),
-        "ConditionExpression": " AND ".join(conditions),
+        "ConditionExpression": " AND ".join(checks),
         "ExpressionAttributeValues": values,
         **({"ExpressionAttributeNames": names} if names else {}),
     }

@@ -20,15 +20,14 @@ from ..domain.topic import CursorKey, Group, Topic
 from ..domain.transaction import Counted
 from . import codec
 from .attributes import Fields, Item, attributes, packed, payload_of, rows, text_of, values
-from .dynamo import ConditionFailed, TableAccess, write_of
+from .dynamo import Action, ConditionFailed, TableAccess, write_of
 from .layout import FORMAT, record_key, record_prefix
 
 _UNDER = "g = :g AND begins_with(k, :k)"
 _BETWEEN = "g = :g AND k BETWEEN :first AND :last"
 _DELETED_AT_ONCE = 500
-_RECORD = Fields(
-    "reason:q last_error:h", "attempts:n at_ms:a next_ms:d attempts_before_redrive:p expires_s:x", sparse="p"
-)
+_NUMBERS = "attempts:n at_ms:a next_ms:d attempts_before_redrive:p expires_s:x"
+_RECORD = Fields("reason:q last_error:h", _NUMBERS, sparse="p")
 _LETTER = Fields("reason:q last_error:h", "attempts:n at_ms:a version:e")
 _ROWS_LOOKED_AT = 500  # records of one page of waiting deliveries: most may have succeeded since
 
@@ -258,9 +257,7 @@ def _bury(table: str, key: CursorKey, record: Record) -> dict[str, Any]:
     return {"Update": write_of(table, key=letter_key, update="SET v = :v", known=known)}
 
 
-def letter_move(
-    table: str, letter: DeadLetter, at_ms: int, due_ms: int | None = None
-) -> list[dict[str, Any]]:
+def letter_move(table: str, letter: DeadLetter, at_ms: int, due_ms: int | None = None) -> list[Action]:
     """The transaction's actions that delete a dead letter, if it has this version, and set its record to RETRYING, next
     at `due_ms` (None: now)."""
     letter_key, key = (record_key(letter.key, letter.offset, dead=is_dead) for is_dead in (True, False))

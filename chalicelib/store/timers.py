@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -157,10 +158,8 @@ class Timers(TableAccess, table="timers"):
         returns; and whether those are all timers. It may be a moment old."""
         request = rows(self._table, "f = :f AND t < :end", f=str(fragment), end=_BEHIND_ALL)
         answer = self._dynamo.call("query", ProjectionExpression="f, t, k, s", Limit=most, **request)
-        keys = self._dynamo.readable(
-            answer["Items"], lambda item: codec.decoded("timers", item, _topic_and_kind)
-        )
-        return Counter(keys), "LastEvaluatedKey" not in answer
+        decode = partial(codec.decoded, "timers", decode=_topic_and_kind)
+        return Counter(self._dynamo.readable(answer["Items"], decode)), "LastEvaluatedKey" not in answer
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         """When the fragment's next timer is due. A read that is not consistent may miss the newest."""
@@ -191,9 +190,7 @@ class Timers(TableAccess, table="timers"):
         timer = self.find(due_ms, timer_id) if others else None
         return first if timer is None or timer.fragment is None else timer.fragment
 
-    def _between(
-        self, fragment: int, first: str, end: str, limit: int, *, consistent: bool = True
-    ) -> Iterator[Timer]:
+    def _between(self, fragment: int, first: str, end: str, limit: int, consistent: bool) -> Iterator[Timer]:
         """The first timers with sort keys from `first` to `end`."""
         if first > end:  # DynamoDB refuses to look there
             return iter(())

@@ -326,11 +326,9 @@ class Filters:
     job_prefix: str | None = None
     tenant: str | None = None
 
-    def passes(
-        self, shard: int | None, draft: Draft, status_for: Callable[[Group | None], str | None]
-    ) -> bool:
-        """Is the message of this shard in the list, its time aside? `status_for` gives its status for a group, or over
-        all groups (None); it returns None where the group is not owed it, and is called only if it matters."""
+    def passes(self, shard: int | None, draft: Draft, look: Callable[[Group | None], str | None]) -> bool:
+        """Is the message of this shard in the list, its time aside? `look` gives its status for a group, or over all
+        groups (None); it returns None where the group is not owed it, and is called only if it matters."""
         if self.shard not in (None, shard) or self.tag not in (None, draft.tag):
             return False
         if self.tenant not in (None, draft.tenant):
@@ -339,7 +337,7 @@ class Filters:
             return False
         if self.group is None and self.status is None:
             return True
-        status = status_for(self.group)
+        status = look(self.group)
         return status is not None and self.status in (None, status)
 
     def covers(self, time_ms: int) -> bool:

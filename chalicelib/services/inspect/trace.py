@@ -178,7 +178,7 @@ def _entry(message: Message, transaction: Transaction | None) -> list[Event]:
         event = Event(draft.accepted_ms, "prepared", by=message.by or None)
         by = transaction.committed_by if transaction else ""
         events = [event, replace(accepted_event, by=by or None)]
-    return events + _act_events(draft)
+    return [*events, *_act_events(draft)]
 
 
 def _with_producer(message: Message, events: Sequence[Event]) -> list[Event]:
@@ -202,11 +202,9 @@ def _beginning_events(message: Message, due_ms: int, transaction: Transaction | 
     return [prepared_event, accepted_event, replace(accepted_event, event="delayed", deliver_ms=first_ms)]
 
 
-def _act_events(draft: Draft) -> list[Event]:
-    return [
-        Event(act.at_ms, act.what.lower(), by=act.by or None, deliver_ms=act.until_ms or None)
-        for act in draft.acts
-    ]
+def _act_events(draft: Draft) -> Iterator[Event]:
+    for act in draft.acts:
+        yield Event(act.at_ms, act.what.lower(), by=act.by or None, deliver_ms=act.until_ms or None)
 
 
 def _events(row: TraceRow, attempt: TraceEntry, consumer: str | None) -> Iterator[Event]:

@@ -150,9 +150,8 @@ class Admin:
             if new.callbacks and POLICIES[new.mode].per_consumer:
                 raise Refused("WRONG_MODE", "A broadcast's consumers all get every message: no `callbacks`.")
             if new.key_concurrency and new.mode is not Mode.QUEUE:
-                raise Refused(
-                    "WRONG_MODE", f"Group {name!r} is {new.mode}: only a queue takes `key_concurrency`."
-                )
+                text = f"Group {name!r} is {new.mode}: only a queue takes `key_concurrency`."
+                raise Refused("WRONG_MODE", text)
             if new.callbacks and not new.secrets:
                 new = self._new_secret(topic, new)(new)
             if new.metrics != bool(old and old.metrics):

@@ -109,9 +109,7 @@ def check_slow(consumers: Sequence[Consumer], name: str, contact: Contact, per_c
         )
 
 
-def fresh(
-    consumer: Consumer, state: ConsumerState, why: str | None = None, since_ms: int | None = None
-) -> Consumer:
+def fresh(consumer: Consumer, state: ConsumerState, why: str | None, since_ms: int | None) -> Consumer:
     """The consumer in this state, with the health of a new one."""
     state_ms = None if state == ConsumerState.ACTIVE else since_ms
     consumer = replace(consumer, state=state, why=why, state_ms=state_ms)

@@ -67,9 +67,7 @@ class DeadLetters:
         self._note(topic, group, letter, AttemptOutcome.EDITED, by)
         return replace(new, version=letter.version + 1)
 
-    def edit_all(
-        self, topic: Topic, group: Group, message_id: str, body: bytes, by: str = ""
-    ) -> list[DeadLetter]:
+    def edit_all(self, topic: Topic, group: Group, message_id: str, body: bytes, by: str) -> list[DeadLetter]:
         """Edit a message's dead letter, in a broadcast that of each consumer, and return those that were edited. A dead
         letter that another call has just changed keeps that change. Raises NotFound, TooLarge, and Conflict if none was
         edited."""
@@ -112,7 +110,7 @@ class DeadLetters:
             for uid, members in gone.items():
                 what = AttemptOutcome.DELETED
                 entries = [
-                    (x.key.shard.shard, TraceEntry(x.offset, x.attempts, what, detail=by)) for x in members
+                    (x.key.shard.shard, TraceEntry(x.offset, x.attempts, what, 0, by)) for x in members
                 ]
                 self.attempt_log.note_by_hand(topic, group, uid, what, entries)
         return sum(map(len, gone.values()))

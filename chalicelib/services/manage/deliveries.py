@@ -258,9 +258,7 @@ class Deliveries:
             self.waker.wake_movers([new])
         return is_done
 
-    def _note(
-        self, topic: Topic, group: Group, key: CursorKey, found: Found, what: AttemptOutcome, detail: str
-    ) -> None:
+    def _note(self, topic: Topic, group: Group, key: CursorKey, found: Found, what: str, detail: str) -> None:
         entry = TraceEntry(found.message.offset, found.attempts, what, detail=detail)
         self.attempt_log.note_by_hand(topic, group, key.consumer_uid, what, [(found.message.shard, entry)])
 

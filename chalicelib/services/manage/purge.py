@@ -134,13 +134,10 @@ class Purger:
                 count += sum(self._take(topic, group, consumer_uid, [record]) for record in batch)
         return count
 
-    def _take(self, topic: Topic, group: Group, consumer_uid: str, waiting: Sequence[Record]) -> bool:
-        retries = [
-            (r.next_ms or 0, retry_id(group.uid, consumer_uid, r.shard, r.offset, r.attempts))
-            for r in waiting
-        ]
-        records = [self._skipped(topic, group, consumer_uid, record) for record in waiting]
-        return self.timers.take(retries, cursor_key(topic, group, None, consumer_uid), records)
+    def _take(self, topic: Topic, group: Group, uid: str, waiting: Sequence[Record]) -> bool:
+        retries = [(r.next_ms or 0, retry_id(group.uid, uid, r.shard, r.offset, r.attempts)) for r in waiting]
+        records = [self._skipped(topic, group, uid, record) for record in waiting]
+        return self.timers.take(retries, cursor_key(topic, group, None, uid), records)
 
     def _skipped(self, topic: Topic, group: Group, consumer_uid: str, delivery: Origin | Record) -> Record:
         now_ms = self.clock.now_ms()

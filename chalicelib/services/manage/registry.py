@@ -207,7 +207,7 @@ class Registry:
         """Call the consumer from now on. None: no consumer has this target any more."""
 
         def change(row: Consumer) -> Consumer:
-            return row if row.state == ConsumerState.ACTIVE else fresh(row, ConsumerState.ACTIVE)
+            return row if row.state == ConsumerState.ACTIVE else fresh(row, ConsumerState.ACTIVE, None, None)
 
         return self._amend(topic, group, consumer, change)
 

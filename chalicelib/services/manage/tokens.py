@@ -222,9 +222,8 @@ def _check_maker(maker: Caller | None, token: Token) -> None:
     if excess == "time":
         raise Forbidden("TOO_MUCH", "Your token ends before this one would: give fewer expires_in_days.")
     if maker and excess == "tenant":
-        raise Forbidden(
-            "TENANT_FORBIDDEN", f"Your token, and those that it makes, are for the tenant {maker.tenant!r}."
-        )
+        text = f"Your token, and those that it makes, are for the tenant {maker.tenant!r}."
+        raise Forbidden("TENANT_FORBIDDEN", text)
     if excess:
         raise Forbidden("TOO_MUCH", f"Your token has not all the {excess} of this one.")
 
