@@ -153,11 +153,8 @@ def _key(target: Target, address: str) -> tuple[str, str, int, str]:
 
 
 def _request(method: str, target: Target, headers: Headers, body: bytes) -> bytes:
-    others = {
-        name: _CONTROL.sub(" ", value)
-        for name, value in headers.items()
-        if name.lower() not in _FRAMING and _TOKEN.fullmatch(name)
-    }
+    given = ((name, value) for name, value in headers.items() if name.lower() not in _FRAMING)
+    others = {name: _CONTROL.sub(" ", value) for name, value in given if _TOKEN.fullmatch(name)}
     ours = {"Host": target.authority, **_OURS, "Content-Length": str(len(body))}
     lines = [f"{name}: {value}" for name, value in (ours | others).items()]
     return "\r\n".join((f"{method} {target.path} HTTP/1.1", *lines, "", "")).encode() + body

@@ -79,12 +79,8 @@ def _attributes(push_batch: PushBatch, attempt: Attempt) -> dict[str, str]:
     attributes = {"type": _TYPE, **_producers(message.draft)}
     if message.draft.keys:
         attributes["subject"] = message.draft.keys[0]
-    return attributes | {
-        "id": message.id,
-        "source": f"/topics/{push_batch.topic}",
-        "specversion": "1.0",
-        "time": rfc3339(message.first_accepted_ms),
-    }
+    source, at = f"/topics/{push_batch.topic}", rfc3339(message.first_accepted_ms)
+    return attributes | {"id": message.id, "source": source, "specversion": "1.0", "time": at}
 
 
 def _producers(draft: Draft) -> dict[str, str]:

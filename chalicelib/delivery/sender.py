@@ -196,10 +196,9 @@ def _previewed(consumer: Consumer, push_batch: PushBatch) -> events.Post | CallR
 
 def static_headers(consumer: Consumer) -> dict[str, str]:
     """The headers of a consumer whose secrets are decrypted, that go with each request to its URL."""
+    texts = (bytes.fromhex(each.hex) for each in consumer.headers)
     return {
-        name: value
-        for each in consumer.headers
-        for name, value in strict_json.decoded(bytes.fromhex(each.hex), dict[str, str]).items()
+        name: value for text in texts for name, value in strict_json.decoded(text, dict[str, str]).items()
     }
 
 

@@ -75,10 +75,8 @@ class Cursors(TableAccess, table="cursors"):
         A record lies at `record.of` where that is given (`key` is then a retry lane's), else at `key`.
         """
         operation, request = self._request(key, change, exists)
-        beside = [
-            *record_writes(self._dynamo.tables.records, key, records),
-            *(timer_put(self._dynamo.tables, timer) for timer in timers),
-        ]
+        tables = self._tables
+        beside = [*record_writes(tables.records, key, records), *(timer_put(tables, each) for each in timers)]
         try:
             if beside:
                 self._write_with(operation, request, beside)

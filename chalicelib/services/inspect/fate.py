@@ -67,10 +67,8 @@ class Fates:
     def of_groups(self, may_use_group: Callable[[str], bool]) -> Fates:
         """The part that a caller may see. Whether it `is_complete` and `adds_up` is that of the whole, as a message's
         status is."""
-        return Fates(
-            {name: fate for name, fate in self.owed.items() if may_use_group(name)},
-            tuple(filter(may_use_group, self.skipped)),
-        )
+        owed = {name: fate for name, fate in self.owed.items() if may_use_group(name)}
+        return Fates(owed, tuple(filter(may_use_group, self.skipped)))
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

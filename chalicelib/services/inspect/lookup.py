@@ -215,10 +215,8 @@ class Lookup:
             starts = {shard: self.log.tail(topic.shard_key(shard)).offset for shard in shards}
         next_offsets = {shard: start for shard, start in starts.items() if start >= 0}
         budget = _Budget(_ROWS_PER_PAGE, may_go_on)
-        walks = [
-            self._walk(topic, shard, start, filters, budget, next_offsets)
-            for shard, start in next_offsets.copy().items()
-        ]
+        walk = partial(self._walk, topic, filters, budget, next_offsets)
+        walks = [walk(shard, start) for shard, start in next_offsets.copy().items()]
         messages: list[Message] = []
         weight = 0
         for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
@@ -237,7 +235,7 @@ class Lookup:
         return messages, rest or None
 
     def _walk(
-        self, topic: Topic, shard: int, start: int, filters: Filters, budget: _Budget, starts: dict[int, int]
+        self, topic: Topic, filters: Filters, budget: _Budget, starts: dict[int, int], shard: int, start: int
     ) -> Iterator[Message]:
         """Messages of one shard from `start` back to the filter's `from`, or to where retention has ended; marks the
         shard's end in `starts`."""

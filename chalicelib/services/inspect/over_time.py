@@ -27,7 +27,7 @@ _KNOWN_MS = 1_800_000
 _MOST_HISTORIES = 64
 _HISTORY_MS = 30_000  # so old it may be
 _A_ROW_UNITS = 2  # read units that the attempts of a shard may cost, beyond half of one
-_MOST_ROWS = 1_000  # that a chart reads
+_ROWS = 1_000  # that a chart reads, at most
 
 
 @dataclass(slots=True)
@@ -145,18 +145,12 @@ class Board:
         return known.survey.at_ms if known and known.survey.at_ms <= self.clock.now_ms() else 0
 
     def rates(
-        self,
-        topic: Topic,
-        window: Window,
-        now: Reading | None,
-        *,
-        only: Group | None = None,
-        most_rows: int = _MOST_ROWS,
+        self, topic: Topic, window: Window, now: Reading | None, only: Group | None = None, most: int = _ROWS
     ) -> list[Bucket]:
         """How many messages a second come into a topic and are settled, and its groups' backlogs, over time: the
         buckets of a window up to `now`, or (None) to the last reading that was kept. `only`: of one group, with
-        its backlog by shard. Costs two read units or so; about the last `most_rows` are read."""
-        readings = self._kept_readings(topic, window, most_rows)
+        its backlog by shard. Costs two read units or so; about the last `most` rows are read."""
+        readings = self._kept_readings(topic, window, most)
         if now:
             readings = [*(each for each in readings if each.at_ms < now.at_ms), now]
         if only:

@@ -197,19 +197,13 @@ class Admin:
         raise _group_is_busy()
 
     def seek(
-        self,
-        topic: Topic,
-        group: Group,
-        where: Where,
-        owners: Sequence[str],
-        shard: int | None = None,
-        by: str = "",
+        self, topic: Topic, group: Group, where: Where, uids: Sequence[str], shard: int | None, by: str
     ) -> None:
-        """Move the cursors of these `owners` (see `Catalog.cursor_owners`) on one shard, or on all (None); their leases
+        """Move the cursors of these owners (see `Catalog.cursor_owners`) on one shard, or on all (None); their leases
         become invalid, those of retries too. `by` is the token's id, which the trace of the message at the new position
         shows. Raises NotFound."""
         places: Places = {}
-        for uid in owners:
+        for uid in uids:
             try:
                 for key in cursor_keys(topic, group, uid):
                     if shard in (None, key.shard.shard):

@@ -162,12 +162,7 @@ class DeadLetters:
         return count
 
     def redrive_later(
-        self,
-        topic: Topic,
-        group: Group,
-        letters: Sequence[DeadLetter],
-        due: Callable[[int], int],
-        by: str = "",
+        self, topic: Topic, group: Group, letters: Sequence[DeadLetter], due: Callable[[int], int], by: str
     ) -> int:
         """Send dead letters again, the n-th of those that are sent at `due(n)`: until then each waits as a timer, as a
         retry does. Returns how many, as `redrive`."""
