@@ -50,11 +50,9 @@ class Functions(Protocol):
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
         """Call the function with a JSON event, and wait at most so many seconds for its JSON answer."""
-        ...
 
     def refusal(self, name: str) -> str | None:
         """Why it may not be called; None: it may."""
-        ...
 
 
 @dataclass(kw_only=True, frozen=True, eq=False)

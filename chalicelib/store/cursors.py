@@ -79,7 +79,9 @@ class Cursors(TableAccess, table="cursors"):
         beside = [*record_writes(tables.records, key, records), *(timer_put(tables, each) for each in timers)]
         try:
             if beside:
-                self._write_with(operation, request, beside)
+                request.pop("ReturnValues", None)
+                action = {"Update" if operation == "update_item" else "Put": request}
+                self._dynamo.call("transact_write_items", TransactItems=[action, *beside])
                 with contextlib.suppress(Unavailable):  # it is stored, even if the row has changed since
                     return self.get(key, consistent=True) or Cursor()
                 return change.after
@@ -111,11 +113,6 @@ class Cursors(TableAccess, table="cursors"):
     def _put(self, key: CursorKey, cursor: Cursor, condition: str, known: Item) -> dict[str, Any]:
         item = {**cursor_item_key(key), **_item(cursor)}
         return write_of(self._table, item=item, condition=condition, known=known, shows_old=True)
-
-    def _write_with(self, operation: str, request: dict[str, Any], beside: list[dict[str, Any]]) -> None:
-        request.pop("ReturnValues", None)
-        action = {"Update" if operation == "update_item" else "Put": request}
-        self._dynamo.call("transact_write_items", TransactItems=[action, *beside])
 
 
 def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int) -> dict[str, Any]:
@@ -208,17 +205,13 @@ def parse_span(text: str, start: int | None = None) -> Span:
     if not match:
         raise ValueError(f"not a span: {text!r}")
     first, count, bits, attempt, unit, due_ms = match.groups()
-    mask = _parse_mask(bits) if bits else 0
+    mask = sum(_MASK.index(digit) << 6 * at for at, digit in enumerate(bits or ""))
     begin, size = int(first) if start is None else start, mask.bit_count() or int(count or 1)
     return Span(begin, size, int(attempt or 1), unit or "", int(due_ms or 0), mask)
 
 
 def _mask_text(mask: int) -> str:
     return "".join(_MASK[mask >> at & 63] for at in range(0, mask.bit_length(), 6))
-
-
-def _parse_mask(text: str) -> int:
-    return sum(_MASK.index(digit) << 6 * at for at, digit in enumerate(text))
 
 
 def lease_text(lease: Lease) -> str:

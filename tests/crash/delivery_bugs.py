@@ -20,7 +20,9 @@ _FILE = "self._dynamo.call('put_item', **timer_put(self._dynamo.tables, timer)['
 _WRITTEN = """]
     try:
         if beside:
-            self._write_with(operation, request, beside)
+            request.pop("ReturnValues", None)
+            action = {"Update" if operation == "update_item" else "Put": request}
+            self._dynamo.call("transact_write_items", TransactItems=[action, *beside])
 """
 _REMOVAL = "[timer_delete(tables, promotable)]"
 _UNCONDITIONALLY = (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 
 from ...domain.cursor import OffsetState, offset_state
 from ...domain.message import Message
@@ -109,11 +110,10 @@ class FateReader:
             for key in self.catalog.cursor_keys(topic, group, message.shard)
             if offset_state(seen.cursor(key), message.offset)[0] is not OffsetState.NOT_OWED
         ]
+        places = tuple(dict.fromkeys(place for place, _ in where if place))
+        older = tuple(dict.fromkeys(older for _, older in where if older))
         return MessageFate(
-            status=status,
-            places=tuple(dict.fromkeys(place for place, _ in where if place)),
-            older=tuple(dict.fromkeys(older for _, older in where if older)),
-            adds_up=all(place for place, _ in where),
+            status=status, places=places, older=older, adds_up=all(place for place, _ in where)
         )
 
     def _whereabouts(
@@ -169,18 +169,25 @@ def entry_ahead(
 ) -> tuple[int | None, bool]:
     """The offset, from `first` on, of the retry lane's entry for a place (shard and offset) of its topic; and whether
     so many rows were enough to know."""
-    behind = log.read_back(lane, first, 1, consistent=True)
-    at = behind[0].first if behind else 0  # a row may begin before `first`, and end after it
     page = min(_ROWS, most_rows)
-    for _ in range(most_rows // page):
-        rows = log.read(lane, at, page, consistent=True)
-        for row in rows:
-            for number in range(max(row.first, first), row.end):
-                message = row.message(0, number)
-                origin = message.draft.origin if message else None
-                if origin and (origin.shard, origin.offset) == place:
-                    return number, True
-        if rows.is_end:
-            return None, True
-        at = rows[-1].end
+    for offsets, is_end in islice(entries_ahead(log, lane, first, page), most_rows // page):
+        if place in offsets or is_end:
+            return offsets.get(place), True
     return None, False
+
+
+def entries_ahead(
+    log: Log, lane: ShardKey, first: int, page: int
+) -> Iterator[tuple[Mapping[tuple[int, int], int], bool]]:
+    """The entries of a retry lane from `first` on, some rows at a time: the offset of the first entry for each place
+    of its topic, and whether these are the last rows."""
+    behind = log.read_back(lane, first, 1, consistent=True)
+    at, is_end = behind[0].first if behind else 0, False  # a row may begin before `first`, and end after it
+    while not is_end:
+        rows = log.read(lane, at, page, consistent=True)
+        offsets: dict[tuple[int, int], int] = {}
+        for message in (row.message(0, n) for row in rows for n in range(max(row.first, first), row.end)):
+            if message and (origin := message.draft.origin):
+                offsets.setdefault((origin.shard, origin.offset), message.offset)
+        at, is_end = rows[-1].end if rows else at, rows.is_end
+        yield offsets, is_end

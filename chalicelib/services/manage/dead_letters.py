@@ -77,22 +77,18 @@ class DeadLetters:
             raise error
         return edited_letters
 
-    def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> None:
-        """Delete a dead letter; its delivery stays DEAD. `by` is the token's id."""
+    def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> DeadLetter:
+        """Delete a dead letter, and return it; its delivery stays DEAD. `by` is the token's id."""
         if not self.records.discard(letter):
             raise _letter_changed()
         self._note(topic, group, letter, AttemptOutcome.DELETED, by)
+        return letter
 
     def discard_all(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
         """Delete a message's dead letter, in a broadcast that of each consumer. Raises NotFound, Conflict if none was
         deleted, and Unavailable if some of them are left."""
-
-        def discard(letter: DeadLetter) -> bool:
-            self.discard(topic, group, letter, by)
-            return True
-
         letters = self.letter_lookup.find(topic, group, message_id)
-        deletions, error = _one_by_one(letters, discard)
+        deletions, error = _one_by_one(letters, lambda x: self.discard(topic, group, x, by))
         if error:
             raise error
         if len(deletions) < len(letters) and self.letter_lookup.letters(topic, group, message_id):
@@ -209,11 +205,8 @@ class DeadLetters:
         locations = self.letter_lookup.locations(topic, group, message_id)
         records = [self.records.get(key, offset) for key, offset in locations]
         if any(record and record.status == Status.DEAD for record in records):
-            return Conflict(
-                "DEAD_LETTER_GONE",
-                f"The message is DEAD for group {group.name!r} and stays it: its dead letter was deleted, or its "
-                "content had expired. Publish it anew.",
-            )
+            text = f"The message is DEAD for group {group.name!r} and stays it: its dead letter was deleted"
+            return Conflict("DEAD_LETTER_GONE", f"{text}, or its content had expired. Publish it anew.")
         text = f"The message is neither RETRYING nor DEAD for group {group.name!r}."
         return Conflict("NOTHING_TO_RETRY", text)
 

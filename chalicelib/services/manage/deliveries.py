@@ -141,17 +141,10 @@ class Deliveries:
         return replace(ended, last_error=reason, reason=DeadReason.REJECTED, message=content, expires_s=None)
 
     def _record(self, topic: Topic, key: CursorKey, found: Found, status: Status, ends_ms: int) -> Record:
-        return Record(
-            shard=found.message.shard,
-            offset=found.message.offset,
-            status=status,
-            attempts=found.attempts,
-            at_ms=self.clock.now_ms(),
-            consumer_uid=key.consumer_uid,
-            attempts_before_redrive=found.attempts_before_redrive,
-            of=key,
-            expires_s=topic.expires_s(ends_ms),
-        )
+        shard, offset, now_ms = found.message.shard, found.message.offset, self.clock.now_ms()
+        record = Record(shard=shard, offset=offset, status=status, attempts=found.attempts, at_ms=now_ms)
+        record = replace(record, consumer_uid=key.consumer_uid, of=key, expires_s=topic.expires_s(ends_ms))
+        return replace(record, attempts_before_redrive=found.attempts_before_redrive)
 
     def _write_end(
         self,
@@ -288,32 +281,21 @@ class Deliveries:
             return None
         if state is OffsetState.NOT_OWED or seen.cursor.is_closed:
             return Found(status=Status.CANCELLED, attempts=0, message=message)
-        origin = message.draft.origin
-        begun = (span.attempt - (state is not OffsetState.RUNNING)) if span else 0
-        status = Status.RUNNING if state is OffsetState.RUNNING else Status.RETRYING if begun else Status.NEW
-        return Found(
-            status=Status.RETRYING if origin and status is Status.NEW else status,
-            attempts=(origin.attempts if origin else 0) + begun,
-            message=message,
-            attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
-            due_ms=span.due_ms if span else 0,
-            key=key,
-            snapshot=seen,
-            offset=offset,
-        )
+        origin, is_running = message.draft.origin, state is OffsetState.RUNNING
+        begun = (span.attempt - (not is_running)) if span else 0
+        status = Status.RUNNING if is_running else Status.RETRYING if begun or origin else Status.NEW
+        attempts, before_redrive = (origin.attempts, origin.attempts_before_redrive) if origin else (0, 0)
+        found = Found(status=status, attempts=attempts + begun, message=message)
+        found = replace(found, attempts_before_redrive=before_redrive, due_ms=span.due_ms if span else 0)
+        return replace(found, key=key, snapshot=seen, offset=offset)
 
     def _of_timer(self, topic: Topic, group: Group, key: CursorKey, message: Message, timer: Timer) -> Found:
         assert timer.draft
         assert timer.draft.origin
-        origin = timer.draft.origin
-        return Found(
-            status=Status.RETRYING,
-            attempts=origin.attempts,
-            message=self._content(topic, group, key, message, timer.draft),
-            attempts_before_redrive=origin.attempts_before_redrive,
-            due_ms=timer.due_ms,
-            timer=timer,
-        )
+        origin, content = timer.draft.origin, self._content(topic, group, key, message, timer.draft)
+        found = Found(status=Status.RETRYING, attempts=origin.attempts, message=content)
+        before_redrive = origin.attempts_before_redrive
+        return replace(found, attempts_before_redrive=before_redrive, due_ms=timer.due_ms, timer=timer)
 
     def _content(self, topic: Topic, group: Group, key: CursorKey, message: Message, draft: Draft) -> Message:
         """The message that an entry of the lane, or its timer, holds or refers to."""

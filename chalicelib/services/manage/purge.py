@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from ...domain import by_hand, ranges
@@ -140,17 +140,12 @@ class Purger:
         return self.timers.take(retries, cursor_key(topic, group, None, uid), records)
 
     def _skipped(self, topic: Topic, group: Group, consumer_uid: str, delivery: Origin | Record) -> Record:
-        now_ms = self.clock.now_ms()
-        return Record(
-            shard=delivery.shard,
-            offset=delivery.offset,
-            status=Status.SKIPPED,
-            attempts=delivery.attempts,
-            at_ms=now_ms,
-            consumer_uid=consumer_uid,
-            of=cursor_key(topic, group, delivery.shard, consumer_uid),
-            expires_s=topic.expires_s(now_ms),
+        now_ms, key = self.clock.now_ms(), cursor_key(topic, group, delivery.shard, consumer_uid)
+        offset, attempts = delivery.offset, delivery.attempts
+        record = Record(
+            shard=delivery.shard, offset=offset, status=Status.SKIPPED, attempts=attempts, at_ms=now_ms
         )
+        return replace(record, consumer_uid=consumer_uid, of=key, expires_s=topic.expires_s(now_ms))
 
     def _check_time(self, until_ms: int) -> None:
         if self.clock.now_ms() >= until_ms:
