@@ -197,9 +197,7 @@ def _previewed(consumer: Consumer, push_batch: PushBatch) -> events.Post | CallR
 def static_headers(consumer: Consumer) -> dict[str, str]:
     """The headers of a consumer whose secrets are decrypted, that go with each request to its URL."""
     texts = (bytes.fromhex(each.hex) for each in consumer.headers)
-    return {
-        name: value for text in texts for name, value in strict_json.decoded(text, dict[str, str]).items()
-    }
+    return {name: value for raw in texts for name, value in strict_json.decoded(raw, dict[str, str]).items()}
 
 
 def _with_static(headers: Mapping[str, str], static: Mapping[str, str]) -> dict[str, str]:

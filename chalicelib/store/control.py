@@ -205,7 +205,7 @@ class Control(TableAccess, table="control"):
 
     def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
         """Replays of a topic's messages, the newest first: those before an id."""
-        home = _replays_of(ids.replay_home(topic))
+        home = f"replays#{ids.replay_home(topic)}"
         return self._page(rows.ReplayRow, home, before, limit, back=True)
 
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
@@ -362,15 +362,11 @@ def _assignment_key(topic: Topic, group: Group) -> Key:
 
 
 def _replay_key(replay_id: str) -> Key:
-    return Key(_replays_of(ids.home_of(replay_id)), replay_id)
+    return Key(f"replays#{ids.home_of(replay_id)}", replay_id)
 
 
 def _schedule_key(name: str) -> Key:
     return Key("schedules", name)
-
-
-def _replays_of(home: str) -> str:
-    return f"replays#{home}"
 
 
 def _staffed_group(topic: Topic, group: Group, items: Mapping[str, Item]) -> Staffed | None:

@@ -41,13 +41,11 @@ class Cursors(TableAccess, table="cursors"):
         item = self._dynamo.get(self._table, cursor_item_key(key), consistent=consistent)
         return cursor_of(item) if item else None
 
-    def of_owner(
-        self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
-    ) -> dict[str, Cursor]:
+    def of_owner(self, group_uid: str, uid: str = "", *, consistent: bool = False) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer), by the log's partition key. One query. Each cursor
         has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be
         a moment old."""
-        request = rows(self._table, "c = :c", c=cursor_owner(group_uid, consumer_uid))
+        request = rows(self._table, "c = :c", c=cursor_owner(group_uid, uid))
         items = self._dynamo.query(**request, ConsistentRead=consistent)
         return {item["s"]["S"]: cursor_of(item) for item in items}
 
@@ -126,13 +124,9 @@ def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int)
         return {"Put": write(item=item, condition="attribute_not_exists(e)")}
     condition = "a = :a" if cursor.amended else "attribute_not_exists(a)"
     known = {"a": _ranges_text(cursor.amended)} if cursor.amended else {}
-    update = write(
-        key=cursor_item_key(key),
-        update="SET e = e + :one, a = :n",
-        condition=f"(x <= :o OR b > :o) AND {condition}",
-        known=values(o=offset, one=1, n=_ranges_text(after.amended), **known),
-    )
-    return {"Update": update}
+    update, condition = "SET e = e + :one, a = :n", f"(x <= :o OR b > :o) AND {condition}"
+    all_known = values(o=offset, one=1, n=_ranges_text(after.amended), **known)
+    return {"Update": write(key=cursor_item_key(key), update=update, condition=condition, known=all_known)}
 
 
 def _outcome(change: Change, item: Item | None, retried: bool) -> Cursor | WriteRefused:

@@ -203,14 +203,9 @@ class Log(TableAccess, table="log"):
     def _rewrite(self, shard: ShardKey, old: Segment, pack: append.Pack) -> dict[str, Any]:
         edition = "e = :e" if old.edition else "attribute_not_exists(e)"
         known = values(n=old.edition + 1, r=old.request_id, **({"e": old.edition} if old.edition else {}))
-        write = write_of(
-            self._table,
-            key=segment_key(shard, old.first),
-            update="SET m = :m, e = :n",
-            condition=f"r = :r AND {edition}",
-            known={":m": packed(pack.payload), **known},
-        )
-        return {"Update": write}
+        known |= {":m": packed(pack.payload)}
+        key, update, condition = segment_key(shard, old.first), "SET m = :m, e = :n", f"r = :r AND {edition}"
+        return {"Update": write_of(self._table, key=key, update=update, condition=condition, known=known)}
 
     def keep(self, shard: ShardKey, first: int, until_s: int) -> bool:
         """Extend the row's expiry to `until_s` at least. False: the row is gone, or expires later anyway."""

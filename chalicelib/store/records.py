@@ -82,20 +82,15 @@ class Records(TableAccess, table="records"):
     def apart(self, topic_uid: str, group_uid: str) -> Iterator[Record]:
         """The group's deliveries that left their shards' cursors and are RETRYING: each has a retry timer, or an entry
         in the retry lane. Read consistently."""
-        items = self._dynamo.query(
-            **rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", r=Status.RETRYING),
-            FilterExpression="j = :r AND attribute_exists(d)",
-            ConsistentRead=True,
-        )
+        request = rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", r=Status.RETRYING)
+        only = "j = :r AND attribute_exists(d)"
+        items = self._dynamo.query(**request, FilterExpression=only, ConsistentRead=True)
         return self._dynamo.readable(items, _record)
 
     def _of_unfinished(self, topic_uid: str, group_uid: str) -> dict[str, Any]:
         states = {"d": Status.DEAD, "r": Status.RETRYING, "s": Status.SKIPPED}
-        return {
-            **rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", **states),
-            "FilterExpression": "j IN (:d, :r, :s)",
-            "ProjectionExpression": "k, j, d",
-        }
+        request = rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", **states)
+        return {**request, "FilterExpression": "j IN (:d, :r, :s)", "ProjectionExpression": "k, j, d"}
 
     def count_dead(
         self, topic_uid: str, group_uid: str, at_once: int | None = None, may_go_on: GoOn = always
@@ -189,11 +184,8 @@ class Records(TableAccess, table="records"):
     def note_purge(self, key: CursorKey, purged_ranges: Ranges, expires_s: int) -> None:
         """Note which offsets a purge dropped from a cursor."""
         ranges = ",".join(f"{low}-{high}" for low, high in purged_ranges)
-        item = {
-            **record_key(key, purged_ranges[-1][1]),
-            **attributes(g=f"{key.group_uid}#purged", o=ranges, x=expires_s, v=int(FORMAT)),
-        }
-        self._dynamo.put(self._table, [item])
+        note = attributes(g=f"{key.group_uid}#purged", o=ranges, x=expires_s, v=int(FORMAT))
+        self._dynamo.put(self._table, [{**record_key(key, purged_ranges[-1][1]), **note}])
 
     def purged(self, key: CursorKey) -> Ranges:
         """Which offsets purges dropped from a cursor since it was last sought elsewhere. It may be a moment old."""
@@ -219,12 +211,9 @@ class Records(TableAccess, table="records"):
         """The records of deliveries whose next attempt is due after now, each with its position, among the next rows
         of the group; and where to go on (None: the end)."""
         bounds = _behind(topic, after)
-        answer = self._dynamo.call(
-            "query",
-            **rows(self._table, _BETWEEN, g=group.uid, r=Status.RETRYING, now=now_ms, **bounds),
-            FilterExpression="j = :r AND d > :now",
-            Limit=_ROWS_LOOKED_AT,
-        )
+        request = rows(self._table, _BETWEEN, g=group.uid, r=Status.RETRYING, now=now_ms, **bounds)
+        how = {"FilterExpression": "j = :r AND d > :now", "Limit": _ROWS_LOOKED_AT}
+        answer = self._dynamo.call("query", **request, **how)
         placed = self._dynamo.readable(answer["Items"], lambda item: (item["k"]["S"], _record(item)))
         return list(placed), text_of(answer.get("LastEvaluatedKey", {}), "k")
 

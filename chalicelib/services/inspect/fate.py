@@ -19,7 +19,8 @@ from .statuses import DeliveryStatus, Statuses, TopicStatuses
 
 _LOOKS = 4  # what moves during a look is found at the next one
 _ROWS = 64
-_MOST_ROWS = 2_048  # of a retry lane
+_MOST = 2_048  # rows of a retry lane
+Spot = tuple[int, int]  # a shard, and an offset in it
 
 
 class Place(StrEnum):
@@ -87,14 +88,12 @@ class FateReader:
         fate_by_group = {name: fate for name, fate in fates.items() if fate}
         return Fates(fate_by_group, tuple(name for name in fates if name not in fate_by_group))
 
-    def of_group(
-        self, topic: Topic, group: Group, message: Message, most_rows: int = _MOST_ROWS
-    ) -> MessageFate | None:
+    def of_group(self, topic: Topic, group: Group, message: Message, rows: int = _MOST) -> MessageFate | None:
         """The same for one group; None if the group does not get it. Reads a limited number of rows of a retry
         lane."""
         fate = None
         for _ in range(_LOOKS):
-            fate = self._look(topic, group, message, most_rows)
+            fate = self._look(topic, group, message, rows)
             if fate is None or fate.adds_up:
                 break
         return fate
@@ -112,9 +111,8 @@ class FateReader:
         ]
         places = tuple(dict.fromkeys(place for place, _ in where if place))
         older = tuple(dict.fromkeys(older for _, older in where if older))
-        return MessageFate(
-            status=status, places=places, older=older, adds_up=all(place for place, _ in where)
-        )
+        adds_up = all(place for place, _ in where)
+        return MessageFate(status=status, places=places, older=older, adds_up=adds_up)
 
     def _whereabouts(
         self, seen: TopicStatuses, group: Group, key: CursorKey, offset: int, most_rows: int
@@ -137,7 +135,7 @@ class FateReader:
         return record.status if record.status == Status.RETRYING and record.next_ms is not None else None
 
     def place_after_cursor(
-        self, topic: Topic, group: Group, key: CursorKey, record: Record | None, most_rows: int = _MOST_ROWS
+        self, topic: Topic, group: Group, key: CursorKey, record: Record | None, most_rows: int = _MOST
     ) -> Place | None:
         """Where a delivery is that has left its cursor; None if it was seen nowhere. Reads a limited number of rows of
         a retry lane."""
@@ -164,28 +162,24 @@ class FateReader:
         return None if is_sure else Place.UNKNOWN
 
 
-def entry_ahead(
-    log: Log, lane: ShardKey, first: int, place: tuple[int, int], most_rows: int
-) -> tuple[int | None, bool]:
+def entry_ahead(log: Log, lane: ShardKey, first: int, place: Spot, most_rows: int) -> tuple[int | None, bool]:
     """The offset, from `first` on, of the retry lane's entry for a place (shard and offset) of its topic; and whether
     so many rows were enough to know."""
     page = min(_ROWS, most_rows)
-    for offsets, is_end in islice(entries_ahead(log, lane, first, page), most_rows // page):
+    for offsets, is_end in islice(lane_ahead(log, lane, first, page), most_rows // page):
         if place in offsets or is_end:
             return offsets.get(place), True
     return None, False
 
 
-def entries_ahead(
-    log: Log, lane: ShardKey, first: int, page: int
-) -> Iterator[tuple[Mapping[tuple[int, int], int], bool]]:
+def lane_ahead(log: Log, lane: ShardKey, first: int, page: int) -> Iterator[tuple[Mapping[Spot, int], bool]]:
     """The entries of a retry lane from `first` on, some rows at a time: the offset of the first entry for each place
     of its topic, and whether these are the last rows."""
     behind = log.read_back(lane, first, 1, consistent=True)
     at, is_end = behind[0].first if behind else 0, False  # a row may begin before `first`, and end after it
     while not is_end:
         rows = log.read(lane, at, page, consistent=True)
-        offsets: dict[tuple[int, int], int] = {}
+        offsets: dict[Spot, int] = {}
         for message in (row.message(0, n) for row in rows for n in range(max(row.first, first), row.end)):
             if message and (origin := message.draft.origin):
                 offsets.setdefault((origin.shard, origin.offset), message.offset)

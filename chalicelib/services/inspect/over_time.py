@@ -154,11 +154,9 @@ class Board:
         if now:
             readings = [*(each for each in readings if each.at_ms < now.at_ms), now]
         if only:
-            readings = [
-                replace(each, groups={only.name: each.groups[only.name]})
-                for each in readings
-                if only.name in each.groups and each.at_ms >= only.created_ms  # no earlier one of its name
-            ]
+            # of no earlier group of its name
+            own = [each for each in readings if only.name in each.groups and each.at_ms >= only.created_ms]
+            readings = [replace(each, groups={only.name: each.groups[only.name]}) for each in own]
         now_ms = now.at_ms if now else self.clock.now_ms()
         return buckets(readings, window, now_ms, shards=len(topic.shard_numbers) if only else 0)
 

@@ -41,7 +41,7 @@ _When = Callable[[Extent, int], int | None]
 _TimerCounts = Callable[[str, TimerKind], Counted]
 
 
-def _unasked(extent: Extent, offset: int) -> None:
+def _unread(extent: Extent, offset: int) -> None:
     return None
 
 
@@ -81,7 +81,7 @@ class Surveyor:
         shards = topic.shard_numbers[first_shard : first_shard + MOST_SHARDS]
         extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
         groups = [only] if only else self.catalog.groups(topic)
-        when_came = self._when_came(topic) if ages else _unasked
+        when_came = self._when_came(topic) if ages else _unread
         surveys: list[GroupSurvey] = []
         for group in groups:
             if surveys and not may_go_on():
@@ -227,7 +227,7 @@ class Surveyor:
         topic: Topic,
         group: Group,
         extents: Sequence[Extent],
-        came: _When = _unasked,
+        came: _When = _unread,
         sure: bool = False,
     ) -> tuple[tuple[Progress, ...], tuple[Progress, ...]]:
         """A group's cursors on these shards, and on its retry lanes. A consumer that is owed nothing now has no

@@ -103,11 +103,9 @@ class DeadLetters:
                 if self.records.discard(letter):
                     gone.setdefault(letter.key.consumer_uid, []).append(letter)
         finally:
-            for uid, members in gone.items():
+            for uid, own in gone.items():
                 what = AttemptOutcome.DELETED
-                entries = [
-                    (x.key.shard.shard, TraceEntry(x.offset, x.attempts, what, 0, by)) for x in members
-                ]
+                entries = [(x.key.shard.shard, TraceEntry(x.offset, x.attempts, what, 0, by)) for x in own]
                 self.attempt_log.note_by_hand(topic, group, uid, what, entries)
         return sum(map(len, gone.values()))
 
@@ -217,8 +215,7 @@ class DeadLetters:
         if letter and letter.message.id == message_id:
             return self._send_again(topic, group, [letter], by) > 0
         record = self.records.get(key, offset)
-        is_apart = record is not None and record.status == Status.RETRYING and record.next_ms is not None
-        if record and is_apart:
+        if record and record.status == Status.RETRYING and record.next_ms is not None:
             is_due = self._retry_timer_now(topic, group, key, record)
         else:
             is_due = self._make_due(key, offset)

@@ -102,7 +102,9 @@ class Deliveries:
                 self._check_outcome(group, key, message, outcome)
                 return True
             record = self._end(topic, key, found, outcome, reason)
-            has_older = found.key == key and self._has_older(key, message.offset)
+            # An older delivery, from before a seek, that goes on in the retry lane ends, too: the next try finds it.
+            older = self.records.get(key, message.offset) if found.key == key else None
+            has_older = older is not None and older.status == Status.RETRYING and older.next_ms is not None
             told = notice.without_needless_body(group, replace(record, message=found.message))
             timers = [] if has_older else notice.timers(topic, group, [told], self.events)
             records = [] if has_older else [record]
@@ -115,12 +117,6 @@ class Deliveries:
             return True
 
         _until_done(attempt)
-
-    def _has_older(self, key: CursorKey, offset: int) -> bool:
-        """Has the message an older delivery, from before a seek, that waits or runs in the retry lane? It ends, too:
-        the next try finds it."""
-        record = self.records.get(key, offset)
-        return record is not None and record.status == Status.RETRYING and record.next_ms is not None
 
     def _check_outcome(self, group: Group, key: CursorKey, message: Message, outcome: Status) -> None:
         """Raises Conflict unless the delivery is over with this outcome, and NotFound if a purge dropped it."""

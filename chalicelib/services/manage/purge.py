@@ -141,10 +141,8 @@ class Purger:
 
     def _skipped(self, topic: Topic, group: Group, consumer_uid: str, delivery: Origin | Record) -> Record:
         now_ms, key = self.clock.now_ms(), cursor_key(topic, group, delivery.shard, consumer_uid)
-        offset, attempts = delivery.offset, delivery.attempts
-        record = Record(
-            shard=delivery.shard, offset=offset, status=Status.SKIPPED, attempts=attempts, at_ms=now_ms
-        )
+        shard, offset, attempts = delivery.shard, delivery.offset, delivery.attempts
+        record = Record(shard=shard, offset=offset, status=Status.SKIPPED, attempts=attempts, at_ms=now_ms)
         return replace(record, consumer_uid=consumer_uid, of=key, expires_s=topic.expires_s(now_ms))
 
     def _check_time(self, until_ms: int) -> None:

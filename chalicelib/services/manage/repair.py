@@ -29,7 +29,7 @@ from ...store import Control, Cursors, Log, Records, Timers, Traces, Transaction
 from ..consume import retry_lane
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
-from ..inspect.fate import FateReader, Place, entries_ahead
+from ..inspect.fate import FateReader, Place, lane_ahead
 
 TRUST_MINUTES = TAIL_TRUST // timedelta(minutes=1)
 _PAGE = 100  # timers
@@ -221,7 +221,7 @@ class Repair:
         """The shards and offsets of the messages in a retry lane that its cursor has not claimed yet."""
         lane = cursor_key(topic, group, None, uid)
         first = (self.cursors.get(lane, consistent=True) or Cursor()).next
-        pages = entries_ahead(self.log, lane.shard, first, _PAGE)
+        pages = lane_ahead(self.log, lane.shard, first, _PAGE)
         return {place for offsets, _ in pages for place in offsets}
 
     def _lacks_letter(self, topic: Topic, key: CursorKey, record: Record) -> bool:
