@@ -63,7 +63,7 @@ class Egress:
         """
         deadline = Deadline(self.monotonic, seconds)
         try:
-            answer = self._attempt(method, url, headers, body, deadline)
+            answer = self._try(method, url, headers, body, deadline)
         except (OSError, HTTPException, ValueError) as error:
             return Unreached(_detail(error, seconds), deadline.spent_ms())
         return answer or Unreached("the address cannot be used", deadline.spent_ms())
@@ -83,9 +83,7 @@ class Egress:
         """Close the connections that were kept."""
         self._pool.close()
 
-    def _attempt(
-        self, method: str, url: str, headers: Headers, body: bytes, deadline: Deadline
-    ) -> Reply | None:
+    def _try(self, method: str, url: str, headers: Headers, body: bytes, deadline: Deadline) -> Reply | None:
         target = parse_url(url, self.rules)
         if isinstance(target, str) or not (addresses := self._addresses(target, deadline)):
             return None

@@ -104,16 +104,14 @@ class Timers(TableAccess, table="timers"):
         """In one transaction store records of a delivery, and `more` timers, and replace its retry timer, if that is
         unchanged, by `new` (None: delete it). False: the timer is gone or was changed."""
         if new is None:
-            timer_writes = [timer_delete(self._tables, old)]
+            writes = [timer_delete(self._tables, old)]
         else:
             put = timer_put(self._tables, replace(new, edits=old.edits + 1, fragment=old.fragment))
             is_same_row = new.sort_key == old.sort_key
             same_put = {"Put": {**put["Put"], **_if_unchanged(old)}}
-            timer_writes = [same_put] if is_same_row else [timer_delete(self._tables, old), put]
+            writes = [same_put] if is_same_row else [timer_delete(self._tables, old), put]
         puts = [timer_put(self._tables, each) for each in more]
-        return self._dynamo.transact(
-            [*timer_writes, *puts, *record_writes(self._tables.records, key, records)]
-        )
+        return self._dynamo.transact([*writes, *puts, *record_writes(self._tables.records, key, records)])
 
     def take(self, retries: Sequence[tuple[int, str]], key: CursorKey, records: Sequence[Record]) -> bool:
         """In one transaction delete retry timers (their due times and ids), if all are there, and store records of

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from threading import Lock
 
 from ...domain.errors import Unreadable
@@ -163,9 +164,6 @@ class Board:
     def _kept_readings(self, topic: Topic, window: Window, most_rows: int) -> list[Reading]:
         """The readings that were kept, in order of time. If not all may be read, each level's go back equally far."""
         share = min(1, most_rows / sum(window.most(level) for level in window.levels))
-        readings = [
-            reading
-            for level in window.levels
-            for reading in self.readings.latest(topic.uid, level, max(1, int(window.most(level) * share)))
-        ]
-        return sorted(readings, key=lambda reading: reading.at_ms)
+        most = {level: max(1, int(window.most(level) * share)) for level in window.levels}
+        pages = (self.readings.latest(topic.uid, level, number) for level, number in most.items())
+        return sorted(chain.from_iterable(pages), key=lambda reading: reading.at_ms)

@@ -75,7 +75,7 @@ class Finding:
 
 # By the uid of a broadcast's consumer (else ""): the shards and offsets of what waits in the retry lane's log.
 InLane = Callable[[str], set[tuple[int, int]]]
-Owner = tuple[Group, str]  # a group and "", or a broadcast's group and the uid of one of its consumers
+Owners = Sequence[tuple[Group, str]]  # a group and "", or a broadcast's and the uid of one of its consumers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,9 +129,7 @@ class Repair:
                 yield from self._timers(page, dry=dry)
                 behind = page[-1].sort_key
 
-    def look(
-        self, topic: Topic, owners: Sequence[Owner], number: int, tail: Tail, turn: int
-    ) -> Iterator[Finding]:
+    def look(self, topic: Topic, owners: Owners, number: int, tail: Tail, turn: int) -> Iterator[Finding]:
         """The daily check of one shard, for some units: the cursors on it, a few of its records (in each turn from
         another offset on), and a few retry timers."""
         for group, uid in owners:
