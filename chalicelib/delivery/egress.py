@@ -31,6 +31,9 @@ _REGISTRATION_SECONDS = 5.0
 _STALE_MS = 1000  # who was silent for longer before a reset may have been at work on the request
 
 
+Headers = Mapping[str, str]
+
+
 class Unreached(NamedTuple):
     """No answer, and why, in words that may be shown."""
 
@@ -53,16 +56,14 @@ class Egress:
         self._tls_lock = threading.Lock()
         self._pool = net.Pool(self.monotonic)
 
-    def call(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes, seconds: float
-    ) -> Reply | Unreached:
+    def call(self, method: str, url: str, headers: Headers, body: bytes, seconds: float) -> Reply | Unreached:
         """Make one request, which ends within `seconds` of wall-clock time.
 
         Headers that belong to the connection, or are Headrace's own, are left out.
         """
         deadline = Deadline(self.monotonic, seconds)
         try:
-            answer = self._attempt(method, url, headers, body, deadline)
+            answer = self._try(method, url, headers, body, deadline)
         except (OSError, HTTPException, ValueError) as error:
             return Unreached(_detail(error, seconds), deadline.spent_ms())
         return answer or Unreached("the address cannot be used", deadline.spent_ms())
@@ -82,12 +83,9 @@ class Egress:
         """Close the connections that were kept."""
         self._pool.close()
 
-    def _attempt(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes, deadline: Deadline
-    ) -> Reply | None:
+    def _try(self, method: str, url: str, headers: Headers, body: bytes, deadline: Deadline) -> Reply | None:
         target = parse_url(url, self.rules)
-        addresses = () if isinstance(target, str) else self._addresses(target, deadline)
-        if isinstance(target, str) or not addresses:
+        if isinstance(target, str) or not (addresses := self._addresses(target, deadline)):
             return None
         request = _request(method, target, headers, body)
         for address in addresses:
@@ -152,12 +150,9 @@ def _key(target: Target, address: str) -> tuple[str, str, int, str]:
     return target.scheme, target.host, target.port, address
 
 
-def _request(method: str, target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
-    others = {
-        name: _CONTROL.sub(" ", value)
-        for name, value in headers.items()
-        if name.lower() not in _FRAMING and _TOKEN.fullmatch(name)
-    }
+def _request(method: str, target: Target, headers: Headers, body: bytes) -> bytes:
+    given = ((name, value) for name, value in headers.items() if name.lower() not in _FRAMING)
+    others = {name: _CONTROL.sub(" ", value) for name, value in given if _TOKEN.fullmatch(name)}
     ours = {"Host": target.authority, **_OURS, "Content-Length": str(len(body))}
     lines = [f"{name}: {value}" for name, value in (ours | others).items()]
     return "\r\n".join((f"{method} {target.path} HTTP/1.1", *lines, "", "")).encode() + body

@@ -79,12 +79,8 @@ def _attributes(push_batch: PushBatch, attempt: Attempt) -> dict[str, str]:
     attributes = {"type": _TYPE, **_producers(message.draft)}
     if message.draft.keys:
         attributes["subject"] = message.draft.keys[0]
-    return attributes | {
-        "id": message.id,
-        "source": f"/topics/{push_batch.topic}",
-        "specversion": "1.0",
-        "time": rfc3339(message.first_accepted_ms),
-    }
+    source, at = f"/topics/{push_batch.topic}", rfc3339(message.first_accepted_ms)
+    return attributes | {"id": message.id, "source": source, "specversion": "1.0", "time": at}
 
 
 def _producers(draft: Draft) -> dict[str, str]:
@@ -122,9 +118,7 @@ def _headers(push_batch: PushBatch, attempt: Attempt) -> dict[str, str]:
 def _forwarded_headers(draft: Draft) -> dict[str, str]:
     """The producer's own headers, but for reserved ones, which older messages may have. What is no printable ASCII is
     percent-encoded; the rest stays as it is, the percent sign too."""
-    return {
-        name: _encoded(value, _PRINTABLE) for name, value in draft.headers.items() if not is_reserved(name)
-    }
+    return {name: _encoded(text, _PRINTABLE) for name, text in draft.headers.items() if not is_reserved(name)}
 
 
 def _encoded(value: str, plain_characters: str) -> str:

@@ -13,6 +13,8 @@ from ..domain.call_result import Attempt, PushBatch
 from ..domain.message import body_fields
 from ..domain.times import rfc3339
 
+_GIVEN = ("content_type", "keys", "tag", "tenant", "ordering_key", "headers")
+
 
 class _Failure(msgspec.Struct):
     id: str = msgspec.field(name="itemIdentifier")
@@ -41,10 +43,7 @@ def failed_ids(sent_ids: Collection[str], answer: bytes) -> frozenset[str] | Non
 
 def _message(attempt: Attempt) -> dict[str, Any]:
     message, draft = attempt.message, attempt.message.draft
-    given = {
-        name: getattr(draft, name)
-        for name in ("content_type", "keys", "tag", "tenant", "ordering_key", "headers")
-    }
+    given = {name: getattr(draft, name) for name in _GIVEN}
     given |= {} if draft.priority is None else {"priority": draft.priority}
     accepted_at = rfc3339(message.first_accepted_ms)
     place = {"attempt": attempt.number, "shard": message.shard, "offset": message.offset}

@@ -50,11 +50,9 @@ class Functions(Protocol):
 
     def call(self, name: str, event: bytes, seconds: float) -> bytes | FunctionFailed | Throttled:
         """Call the function with a JSON event, and wait at most so many seconds for its JSON answer."""
-        ...
 
     def refusal(self, name: str) -> str | None:
         """Why it may not be called; None: it may."""
-        ...
 
 
 @dataclass(kw_only=True, frozen=True, eq=False)
@@ -204,9 +202,8 @@ class LambdaInvoker:
             answer = _invoke(client, self.names[function], kind, payload)
             return answer["Payload"].read(), "FunctionError" in answer
         except (sdk.ClientError, sdk.BotoCoreError) as error:
-            raise unavailable(
-                f"The function {function} was not started, or did not answer; try again."
-            ) from error
+            text = f"The function {function} was not started, or did not answer; try again."
+            raise unavailable(text) from error
 
 
 class GlueJobs:

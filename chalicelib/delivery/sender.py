@@ -65,9 +65,7 @@ class Sender:
         """Ask a URL's owner for consent (the handshake of CloudEvents' webhooks)."""
         return handshake.greet(self.egress, url, self.origin, self.may_ask)
 
-    def ping(
-        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
-    ) -> Exchange:
+    def ping(self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None) -> Exchange:
         """Send a consumer a test event, or this message, in one request, and show both sides of it."""
         if consumer.kind == ConsumerKind.FUNCTION:
             return self._ping_function(consumer, seconds)
@@ -198,11 +196,8 @@ def _previewed(consumer: Consumer, push_batch: PushBatch) -> events.Post | CallR
 
 def static_headers(consumer: Consumer) -> dict[str, str]:
     """The headers of a consumer whose secrets are decrypted, that go with each request to its URL."""
-    return {
-        name: value
-        for each in consumer.headers
-        for name, value in strict_json.decoded(bytes.fromhex(each.hex), dict[str, str]).items()
-    }
+    texts = (bytes.fromhex(each.hex) for each in consumer.headers)
+    return {name: value for raw in texts for name, value in strict_json.decoded(raw, dict[str, str]).items()}
 
 
 def _with_static(headers: Mapping[str, str], static: Mapping[str, str]) -> dict[str, str]:

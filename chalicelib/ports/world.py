@@ -66,9 +66,7 @@ class Sender(Protocol):
         """Ask a URL's owner for consent (the CloudEvents handshake): DONE, or FAILED and why."""
         ...
 
-    def ping(
-        self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None = None
-    ) -> Exchange:
+    def ping(self, consumer: Consumer, id: str, seconds: float, push_batch: PushBatch | None) -> Exchange:
         """Send a test event to a push consumer, within `seconds`: signed to a URL (its own, or this one message), or as
         a batch without messages to a function. It counts as no attempt."""
         ...

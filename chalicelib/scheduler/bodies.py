@@ -6,7 +6,7 @@ end. If something still needs it on that day, it is noted under a later day.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ..domain import blob_expiry
@@ -15,7 +15,7 @@ from ..domain.errors import Unavailable
 from ..domain.times import DAY_SECONDS
 from ..ports.world import Blobs, Clock
 from ..store import Control, Log, Records
-from .expirer import RetentionGuard
+from .expirer import Ends, RetentionGuard
 from .walk import HasTime, Trouble
 
 _OWED_S = 7 * DAY_SECONDS  # until a body is looked at again that a group needs
@@ -60,9 +60,7 @@ class BodySweeper:
             report.troubles.append(Trouble.of("", error))
         return report
 
-    def _look_at(
-        self, body: BlobExpiry, now_s: int, proved_ends: Mapping[str, int] | None, report: BodyReport
-    ) -> None:
+    def _look_at(self, body: BlobExpiry, now_s: int, proved_ends: Ends | None, report: BodyReport) -> None:
         try:
             if until_s := self._needed_until_s(body, now_s, proved_ends):
                 self._postpone(body, until_s)
@@ -85,7 +83,7 @@ class BodySweeper:
                     yield body
             after = names[-1]
 
-    def _needed_until_s(self, body: BlobExpiry, now_s: int, ends: Mapping[str, int] | None) -> int | None:
+    def _needed_until_s(self, body: BlobExpiry, now_s: int, ends: Ends | None) -> int | None:
         """When to check the body again; None: it is no longer needed."""
         if ends is not None and body.offset >= ends.get(str(body.shard), 0):
             return now_s

@@ -70,10 +70,11 @@ class Checkpointer:
             shards = [(log, shard) for log in [topic, *lanes] for shard in log.shard_numbers]
             for log, shard in as_many_as_time_allows(shards, turn, has_time):
                 report.shards += 1
+                key = log.shard_key(shard)
                 try:
-                    tail = self.log.tail(log.shard_key(shard))
-                    report.checkpoints += self._shard(log.shard_key(shard), tail)
-                    if log is topic and _is_in_turn(log.shard_key(shard), run):
+                    tail = self.log.tail(key)
+                    report.checkpoints += self._shard(key, tail)
+                    if log is topic and (zlib.crc32(str(key).encode()) + run) % _TURNS == 0:
                         report.findings += self.look(topic, whose, shard, tail, run // _TURNS)
                 except Unavailable as error:
                     refusals.append(error)
@@ -96,7 +97,3 @@ class Checkpointer:
             return False
         self.log.checkpoint(shard, tail)
         return True
-
-
-def _is_in_turn(shard: ShardKey, run: int) -> bool:
-    return (zlib.crc32(str(shard).encode()) + run) % _TURNS == 0

@@ -28,6 +28,8 @@ _JOB = "expire"
 # Make dead letters of what a group (in a broadcast, a consumer) owes in a shard, or has in its retry lane (None),
 # past its retention, as many as there is time for.
 ExpireCursor = Callable[[Topic, Group, int | None, str, HasTime], int]
+# By the log's partition key: the first offset that is not proved to be archived.
+Ends = Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ class Expirer:
         """Visit the topics, as many as there is time for; the next run goes on there. Within a topic, each run begins
         with another cursor."""
         report, is_whole = ExpireReport(), True
-        proved_ends: Mapping[str, int] | None = None
+        proved_ends: Ends | None = None
         troubles: list[Trouble] = []
         try:
             proved_ends = self.retention_guard.proved_ends() if self.retention_guard else None
@@ -128,8 +130,8 @@ class RetentionGuard:
     blobs: Blobs
     clock: Clock
 
-    def proved_ends(self) -> Mapping[str, int]:
-        """By the log's partition key: the first offset that is not proved to be archived."""
+    def proved_ends(self) -> Ends:
+        """What is proved to be archived."""
         try:
             proof = strict_json.decoded(self.blobs.get(PROOF) or b"{}", _Proof)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -138,12 +140,7 @@ class RetentionGuard:
         return {key: _first_uncovered(each) for key, each in spans.items()}
 
     def keep(
-        self,
-        topic: Topic,
-        proved_ends: Mapping[str, int],
-        has_time: HasTime,
-        turn: int,
-        refusals: list[Unavailable],
+        self, topic: Topic, proved_ends: Ends, has_time: HasTime, turn: int, refusals: list[Unavailable]
     ) -> tuple[int, bool]:
         """Keep the topic's rows that are near their end and not archived. Returns how many messages that are, and
         whether there was time for all; the next run (with another `turn`) begins elsewhere. A shard that the store
@@ -173,7 +170,7 @@ class RetentionGuard:
         return sum(row.count for row in ending_rows if self.log.keep(shard, row.first, now_s + _MORE_S))
 
     def _all_parts(
-        self, topic: Topic, proved_ends: Mapping[str, int], now_ms: int, refusals: list[Unavailable]
+        self, topic: Topic, proved_ends: Ends, now_ms: int, refusals: list[Unavailable]
     ) -> Iterator[_Part]:
         for number in topic.shard_numbers:
             shard = topic.shard_key(number)

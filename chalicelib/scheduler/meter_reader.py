@@ -80,12 +80,6 @@ def _on_top_of(before: Reading, sums: Counter[str], at_ms: int) -> Reading:
     return Reading(at_ms, before.accepted + sums["accepted"], {"": group})
 
 
-def _reading_before_first(topic: Topic, reading: Reading) -> Reading:
-    """What a topic's meters showed before its first reading: nothing where it is new."""
-    is_new = reading.at_ms - topic.created_ms < DAY_MS
-    return Reading(topic.created_ms, 0) if is_new else reading
-
-
 @dataclass(kw_only=True, eq=False, slots=True)
 class MeterReader:
     """Reads the topics that were noted. `note_changes`: as `Marks.note_changes`."""
@@ -192,7 +186,8 @@ class MeterReader:
         if level:
             self.readings.keep(topic.uid, level, reading)
             entry.last_ms[level.name] = reading.at_ms
-        self._sum += _rises(entry.reading or _reading_before_first(topic, reading), reading)
+        is_new = reading.at_ms - topic.created_ms < DAY_MS  # before its first reading it showed nothing
+        self._sum += _rises(entry.reading or (Reading(0, 0) if is_new else reading), reading)
         self._read_ms = reading.at_ms
         entry.reading = reading
         if not is_same:

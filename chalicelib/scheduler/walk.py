@@ -36,6 +36,7 @@ Visit = Callable[[], bool | None]  # makes a visit; False if there was not time 
 # Visits a topic, as far as there is time for; the number grows from run to run (see `from_another`).
 VisitInTurn = Callable[[Topic, HasTime, int], None]
 VisitTopic = Callable[[str], Visit]  # reads a topic, named; answers what is to be done about it
+Looks = Callable[[Sequence[str]], Iterable[Visit]]  # the same for several
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +236,7 @@ class RoundRobin:
         return self._run(names, bookmark, _TOGETHER, looks, has_time)
 
     def _run(
-        self,
-        names: Iterable[str],
-        bookmark: Bookmark,
-        most: int,
-        looks: Callable[[Sequence[str]], Iterable[Visit]],
-        has_time: HasTime,
+        self, names: Iterable[str], bookmark: Bookmark, most: int, looks: Looks, has_time: HasTime
     ) -> Stretch:
         stretch, waiting_names, size = Stretch(), self._in_order(sorted(names), bookmark.after), 1
         while waiting_names:

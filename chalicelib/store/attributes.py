@@ -72,10 +72,10 @@ def number_of(item: Item, name: str) -> int | float:
     return int(text) if text.isdigit() else float(text)
 
 
-def known_int(item: Item, name: str, default: int = 0) -> int:
-    """The same for a damaged row: the default if the attribute is not a number."""
+def known_int(item: Item, name: str) -> int:
+    """The same for a damaged row: 0 if the attribute is not a number."""
     value = str(item.get(name, {}).get("N", ""))
-    return int(value) if value.isdecimal() else default
+    return int(value) if value.isdecimal() else 0
 
 
 def text_of(item: Item, name: str) -> str | None:
@@ -89,7 +89,7 @@ def known_text(item: Item, name: str) -> str | None:
     return value
 
 
-def started_kib(item: Item) -> int:
+def kib_of(item: Item) -> int:
     """How many KiB a row begins, and with that its write units: names and values, numbers as half their digits."""
     sizes = (len(name) + _size(value) for name, value in item.items())
     return -(-sum(sizes) // 1024)
@@ -107,7 +107,6 @@ def packed(payload: bytes | str) -> dict[str, Any]:
     return {"S": payload} if isinstance(payload, str) else {"B": payload}
 
 
-def payload_of(item: Item, name: str = "m") -> bytes | str | None:
-    """The payload that `packed` put into an attribute; None if the attribute is missing."""
-    payload: bytes | str | None = next(iter(item[name].values())) if name in item else None
-    return payload
+def payload_of(item: Item) -> bytes | str | None:
+    """The payload that `packed` put into the attribute `m`; None if that is missing."""
+    return next(iter(item["m"].values())) if "m" in item else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from ..domain.audit import AuditEntry, month_of, months_back
 from ..domain.limits import AUDIT_DAYS
@@ -45,8 +46,6 @@ def _item(entry: AuditEntry) -> Item:
 def _entry(item: Item) -> AuditEntry:
     """The entry of a row. Of a damaged one what can be read, and its key: what was done must not vanish."""
     at_ms, _, request_id = item["k"]["S"].partition("#")
-    texts = {field: known_text(item, name) for field, name in _TEXTS.texts.items()}
+    texts: dict[str, Any] = {field: known_text(item, name) for field, name in _TEXTS.texts.items()}
     others = {field: value or "" for field, value in texts.items() if field not in ("topic", "source")}
-    return AuditEntry(
-        at_ms=int(at_ms), request_id=request_id, topic=texts["topic"], source=texts["source"], **others
-    )
+    return AuditEntry(at_ms=int(at_ms), request_id=request_id, **(texts | others))

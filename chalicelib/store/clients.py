@@ -92,10 +92,7 @@ def _config(read_timeout: int, attempts: int) -> Any:
 
 
 def _refuse_to_repeat(
-    response: tuple[Any, dict[str, Any]] | None,
-    caught_exception: Exception | None,
-    operation: Any,
-    **_: object,
+    response: tuple[Any, dict[str, Any]] | None, caught_exception: Exception | None, operation: Any, **_: Any
 ) -> None:
     """End a request of `sent_once` whose outcome is unknown, in the place of the SDK, which would send it again."""
     from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError

@@ -210,11 +210,8 @@ def unpack_entries(payload: bytes | str, first: int) -> tuple[TraceEntry, ...]:
     runs = _runs.decode(_decompressed(payload))
     if sum(max(0, run.count) for run in runs) > 10 * MAX_RECEIVE:
         raise ValueError("no row covers so many attempts")
-    return tuple(
-        TraceEntry(offset, *_result(run))
-        for run in runs
-        for offset in range(first + run.start, first + run.start + run.count)
-    )
+    starts = ((first + run.start, run) for run in runs)
+    return tuple(TraceEntry(start + n, *_result(run)) for start, run in starts for n in range(run.count))
 
 
 def encode_answer(answer: Answer | None) -> str | None:

@@ -29,6 +29,7 @@ V = TypeVar("V", Topic, Group)
 _Living = Topic | Group | Consumer | Schedule
 _KEY_RING = Key("stage", "signing-key")
 _EVENTS = Key("events", "events")
+_TOPICS = 100  # read at once
 
 
 class Control(TableAccess, table="control"):
@@ -46,13 +47,13 @@ class Control(TableAccess, table="control"):
         """Topics by name. A read that is not consistent costs half and may miss the newest."""
         return self._page(rows.TopicRow, "topics", after, limit, consistent=consistent)
 
-    def topics_behind(self, after: str | None, page: int = 100) -> Iterator[Topic]:
+    def topics_behind(self, after: str | None) -> Iterator[Topic]:
         """All topics by name, from behind one on, read page by page as they are needed."""
-        topics = self.topics(after, page)
-        yield from topics
-        while len(topics) == page:
-            topics = self.topics(topics[-1].name, page)
+        while topics := self.topics(after, _TOPICS):
             yield from topics
+            if len(topics) < _TOPICS:
+                return
+            after = topics[-1].name
 
     def put_topic(self, topic: Topic, old: Topic | None) -> bool:
         """Store if the topic still is `old` (None: absent). False: it is not."""
@@ -204,8 +205,8 @@ class Control(TableAccess, table="control"):
 
     def replays(self, topic: str, before: str | None, limit: int) -> list[Replay]:
         """Replays of a topic's messages, the newest first: those before an id."""
-        home = _replays_of(ids.replay_home(topic))
-        return self._page(rows.ReplayRow, home, before, limit, descending=True)
+        home = f"replays#{ids.replay_home(topic)}"
+        return self._page(rows.ReplayRow, home, before, limit, back=True)
 
     def put_replay(self, replay: Replay, old: Replay | None) -> bool:
         """Store if the replay still is `old` (None: absent). False: it is not."""
@@ -272,18 +273,11 @@ class Control(TableAccess, table="control"):
         return [model.decoded(item) for item in self._query(pk, model.sk.startswith(prefix))]
 
     def _page(
-        self,
-        model: type[Row[T]],
-        pk: str,
-        after: str | None,
-        limit: int,
-        *,
-        consistent: bool = True,
-        descending: bool = False,
+        self, model: type[Row[T]], pk: str, after: str | None, limit: int, *, back: bool = False, **how: Any
     ) -> list[T]:
         """Up to `limit` items of a list, behind a key; unreadable rows are skipped."""
-        where = None if after is None else model.sk < after if descending else model.sk > after
-        items = self._query(pk, where, consistent=consistent, Limit=limit, ScanIndexForward=not descending)
+        where = None if after is None else model.sk < after if back else model.sk > after
+        items = self._query(pk, where, Limit=limit, ScanIndexForward=not back, **how)
         return list(islice(self._dynamo.readable(items, model.decoded), limit))
 
     def _query(
@@ -368,15 +362,11 @@ def _assignment_key(topic: Topic, group: Group) -> Key:
 
 
 def _replay_key(replay_id: str) -> Key:
-    return Key(_replays_of(ids.home_of(replay_id)), replay_id)
+    return Key(f"replays#{ids.home_of(replay_id)}", replay_id)
 
 
 def _schedule_key(name: str) -> Key:
     return Key("schedules", name)
-
-
-def _replays_of(home: str) -> str:
-    return f"replays#{home}"
 
 
 def _staffed_group(topic: Topic, group: Group, items: Mapping[str, Item]) -> Staffed | None:

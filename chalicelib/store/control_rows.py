@@ -134,14 +134,13 @@ class ReplayRow(Row[Replay]):
 
 def _stored(value: Any) -> Any:
     """A value of JSON as it is stored: a secret or the like in a list without what it does not have."""
-    if not isinstance(value, list):
-        return value
-    return [
-        {name: part for name, part in each.items() if part not in (None, "")}
-        if isinstance(each, dict)
-        else each
-        for each in value
-    ]
+    return [_lean(each) for each in value] if isinstance(value, list) else value
+
+
+def _lean(each: Any) -> Any:
+    if not isinstance(each, dict):
+        return each
+    return {name: part for name, part in each.items() if part not in (None, "")}
 
 
 def _plain_value(value: Mapping[str, Any]) -> Any:

@@ -41,13 +41,11 @@ class Cursors(TableAccess, table="cursors"):
         item = self._dynamo.get(self._table, cursor_item_key(key), consistent=consistent)
         return cursor_of(item) if item else None
 
-    def of_owner(
-        self, group_uid: str, consumer_uid: str = "", *, consistent: bool = False
-    ) -> dict[str, Cursor]:
+    def of_owner(self, group_uid: str, uid: str = "", *, consistent: bool = False) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer), by the log's partition key. One query. Each cursor
         has all writes from before the query began, but they are not of one moment; unless `consistent`, they may be
         a moment old."""
-        request = rows(self._table, "c = :c", c=cursor_owner(group_uid, consumer_uid))
+        request = rows(self._table, "c = :c", c=cursor_owner(group_uid, uid))
         items = self._dynamo.query(**request, ConsistentRead=consistent)
         return {item["s"]["S"]: cursor_of(item) for item in items}
 
@@ -75,13 +73,13 @@ class Cursors(TableAccess, table="cursors"):
         A record lies at `record.of` where that is given (`key` is then a retry lane's), else at `key`.
         """
         operation, request = self._request(key, change, exists)
-        beside = [
-            *record_writes(self._dynamo.tables.records, key, records),
-            *(timer_put(self._dynamo.tables, timer) for timer in timers),
-        ]
+        tables = self._tables
+        beside = [*record_writes(tables.records, key, records), *(timer_put(tables, each) for each in timers)]
         try:
             if beside:
-                self._write_with(operation, request, beside)
+                request.pop("ReturnValues", None)
+                action = {"Update" if operation == "update_item" else "Put": request}
+                self._dynamo.call("transact_write_items", TransactItems=[action, *beside])
                 with contextlib.suppress(Unavailable):  # it is stored, even if the row has changed since
                     return self.get(key, consistent=True) or Cursor()
                 return change.after
@@ -114,11 +112,6 @@ class Cursors(TableAccess, table="cursors"):
         item = {**cursor_item_key(key), **_item(cursor)}
         return write_of(self._table, item=item, condition=condition, known=known, shows_old=True)
 
-    def _write_with(self, operation: str, request: dict[str, Any], beside: list[dict[str, Any]]) -> None:
-        request.pop("ReturnValues", None)
-        action = {"Update" if operation == "update_item" else "Put": request}
-        self._dynamo.call("transact_write_items", TransactItems=[action, *beside])
-
 
 def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int) -> dict[str, Any]:
     """The action of a transaction that notes an amended offset. It fails where the cursor has claimed it, has other
@@ -131,13 +124,9 @@ def cursor_amend(table: str, key: CursorKey, cursor: Cursor | None, offset: int)
         return {"Put": write(item=item, condition="attribute_not_exists(e)")}
     condition = "a = :a" if cursor.amended else "attribute_not_exists(a)"
     known = {"a": _ranges_text(cursor.amended)} if cursor.amended else {}
-    update = write(
-        key=cursor_item_key(key),
-        update="SET e = e + :one, a = :n",
-        condition=f"(x <= :o OR b > :o) AND {condition}",
-        known=values(o=offset, one=1, n=_ranges_text(after.amended), **known),
-    )
-    return {"Update": update}
+    update, condition = "SET e = e + :one, a = :n", f"(x <= :o OR b > :o) AND {condition}"
+    all_known = values(o=offset, one=1, n=_ranges_text(after.amended), **known)
+    return {"Update": write(key=cursor_item_key(key), update=update, condition=condition, known=all_known)}
 
 
 def _outcome(change: Change, item: Item | None, retried: bool) -> Cursor | WriteRefused:
@@ -155,7 +144,7 @@ def _expressions(change: Change) -> dict[str, Any]:
     values: Item = {}
     sets: list[str] = []
     removals: list[str] = []
-    conditions: list[str] = []
+    checks: list[str] = []
 
     def entry(map_name: str, key: str) -> str:
         names[f"#{map_name}{len(names)}"] = key
@@ -166,20 +155,16 @@ def _expressions(change: Change) -> dict[str, Any]:
         return f":{len(values) - 1}"
 
     if change.scalars is not None:
-        conditions.append(f"e = {value(number(change.known_epoch))}")
+        checks.append(f"e = {value(number(change.known_epoch))}")
         sets += [f"{a} = {value(number(getattr(change.scalars, f)))}" for a, f in _SCALARS.items()]
     if change.most_waiting is not None:
-        conditions.append(f"size(w) <= {value(number(change.most_waiting))}")
+        checks.append(f"size(w) <= {value(number(change.most_waiting))}")
     paths = {token: entry("l", token) for token in {**change.expected_leases, **change.set_leases}}
-    conditions += [
-        f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.expected_leases.items()
-    ]
-    sets += [f"{paths[t]} = {value({'S': lease_text(lease)})}" for t, lease in change.set_leases.items()]
+    checks += [f"{paths[t]} = {value(text(lease_text(old)))}" for t, old in change.expected_leases.items()]
+    sets += [f"{paths[t]} = {value(text(lease_text(new)))}" for t, new in change.set_leases.items()]
     removals += [paths[t] for t in change.removed_leases]
-    sets += [
-        f"{entry('w', str(k))} = {value({'S': span_text(span, start=False)})}"
-        for k, span in change.set_waiting.items()
-    ]
+    for start, span in change.set_waiting.items():
+        sets.append(f"{entry('w', str(start))} = {value(text(span_text(span, start=False)))}")
     removals += [entry("w", str(k)) for k in change.removed_waiting]
     if change.scalars is not None and change.scalars.round not in (None, change.before.round):
         sets.append(f"r = {value(text(_round_text(change.scalars.round)))}")
@@ -188,7 +173,7 @@ def _expressions(change: Change) -> dict[str, Any]:
         update += f" REMOVE {', '.join(removals)}"
     return {
         "UpdateExpression": update.strip(),
-        "ConditionExpression": " AND ".join(conditions),
+        "ConditionExpression": " AND ".join(checks),
         "ExpressionAttributeValues": values,
         **({"ExpressionAttributeNames": names} if names else {}),
     }
@@ -214,17 +199,13 @@ def parse_span(text: str, start: int | None = None) -> Span:
     if not match:
         raise ValueError(f"not a span: {text!r}")
     first, count, bits, attempt, unit, due_ms = match.groups()
-    mask = _parse_mask(bits) if bits else 0
+    mask = sum(_MASK.index(digit) << 6 * at for at, digit in enumerate(bits or ""))
     begin, size = int(first) if start is None else start, mask.bit_count() or int(count or 1)
     return Span(begin, size, int(attempt or 1), unit or "", int(due_ms or 0), mask)
 
 
 def _mask_text(mask: int) -> str:
     return "".join(_MASK[mask >> at & 63] for at in range(0, mask.bit_length(), 6))
-
-
-def _parse_mask(text: str) -> int:
-    return sum(_MASK.index(digit) << 6 * at for at, digit in enumerate(text))
 
 
 def lease_text(lease: Lease) -> str:

@@ -19,11 +19,9 @@ def dedup_put(table: str, entry: DedupEntry) -> dict[str, Any]:
     condition, known = "attribute_not_exists(d) OR e <= :ms", {":ms": number(entry.accepted_ms)}
     if entry.instead_of:
         condition, known = f"{condition} OR i = :i", {**known, ":i": text(entry.instead_of)}
-    item = {
-        **dedup_key(entry.topic_uid, entry.dedup_id),
-        **attributes(h=entry.content_hash, i=entry.message_id, a=entry.accepted_ms),
-        **attributes(e=entry.ends_ms, x=entry.expires_s, v=int(FORMAT)),
-    }
+    content = attributes(h=entry.content_hash, i=entry.message_id, a=entry.accepted_ms)
+    ends = attributes(e=entry.ends_ms, x=entry.expires_s, v=int(FORMAT))
+    item = {**dedup_key(entry.topic_uid, entry.dedup_id), **content, **ends}
     return {"Put": write_of(table, item=item, condition=condition, known=known, shows_old=True)}
 
 

@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ..domain.errors import HeadraceError, Unreadable, unavailable
+from ..domain.times import GoOn, always
 from ..domain.transaction import Counted
 from ..ports.world import Units
 from .attributes import Item
 from .layout import Tables
 
+Action = dict[str, Any]  # of a transaction
 _TRIES = 8
 _BATCH = 25  # rows that a batch takes
 S = TypeVar("S")
@@ -130,9 +132,7 @@ class Dynamo:
         items: list[Item] = self.call("query", **request)["Items"]
         return items
 
-    def count(
-        self, most: int | None = None, may_go_on: Callable[[], bool] = lambda: True, **request: Any
-    ) -> Counted:
+    def count(self, most: int | None = None, may_go_on: GoOn = always, **request: Any) -> Counted:
         """The number of rows of a query, reading only the pages with the first `most` of them, as long as
         `may_go_on()`."""
         number = 0

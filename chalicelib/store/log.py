@@ -16,21 +16,10 @@ from ..domain.timer import Fired, Part, Timer
 from ..domain.topic import CursorKey
 from ..domain.transaction import Transaction, committed
 from . import codec
-from .attributes import (
-    Fields,
-    Item,
-    attributes,
-    int_of,
-    packed,
-    payload_of,
-    rows,
-    started_kib,
-    text_of,
-    values,
-)
+from .attributes import Fields, Item, attributes, int_of, kib_of, packed, payload_of, rows, text_of, values
 from .cursors import cursor_amend
 from .dedup import dedup_entry, dedup_put, used_entries
-from .dynamo import Cancelled, ConditionFailed, TableAccess, write_of
+from .dynamo import Action, Cancelled, ConditionFailed, TableAccess, write_of
 from .layout import FORMAT, META_OFFSET, dedup_key, segment_key
 from .records import letter_move
 from .timers import successor_puts, timer_delete, timer_put, timer_shortening
@@ -109,9 +98,7 @@ class Log(TableAccess, table="log"):
         item = _item(shard, segment, pack)
         return write_of(self._table, item=item, condition="attribute_not_exists(o)", shows_old=True)
 
-    def _move(
-        self, promotable: append.Promotable, shard: ShardKey, segment: Segment, n: int
-    ) -> list[dict[str, Any]]:
+    def _move(self, promotable: append.Promotable, shard: ShardKey, segment: Segment, n: int) -> list[Action]:
         """The actions that delete the source of the n-th moved message."""
         tables = self._dynamo.tables
         if isinstance(promotable, Timer):
@@ -128,13 +115,11 @@ class Log(TableAccess, table="log"):
             return [transaction_write(tables, promotable, new)]
         return letter_move(tables.records, promotable, segment.accepted_ms)
 
-    def dedup_entry(
-        self, topic_uid: str, dedup_id: str, *, consistent: bool = True
-    ) -> append.DedupEntry | None:
-        """The entry of a dedup id; None if it was never used. Its window may be over."""
-        key, table = dedup_key(topic_uid, dedup_id), self._dynamo.tables.dedup
+    def dedup_entry(self, uid: str, dedup_id: str, *, consistent: bool = True) -> append.DedupEntry | None:
+        """The entry of a dedup id in the topic of this uid; None if it was never used. Its window may be over."""
+        key, table = dedup_key(uid, dedup_id), self._dynamo.tables.dedup
         item = self._dynamo.get(table, key, consistent=consistent)
-        return dedup_entry(topic_uid, dedup_id, item) if item else None
+        return dedup_entry(uid, dedup_id, item) if item else None
 
     def reserve(self, shard: ShardKey, count: int) -> int | None:
         """Take `count` offsets from the counter of a RESERVED shard; the first. None: no counter is set yet."""
@@ -218,14 +203,9 @@ class Log(TableAccess, table="log"):
     def _rewrite(self, shard: ShardKey, old: Segment, pack: append.Pack) -> dict[str, Any]:
         edition = "e = :e" if old.edition else "attribute_not_exists(e)"
         known = values(n=old.edition + 1, r=old.request_id, **({"e": old.edition} if old.edition else {}))
-        write = write_of(
-            self._table,
-            key=segment_key(shard, old.first),
-            update="SET m = :m, e = :n",
-            condition=f"r = :r AND {edition}",
-            known={":m": packed(pack.payload), **known},
-        )
-        return {"Update": write}
+        known |= {":m": packed(pack.payload)}
+        key, update, condition = segment_key(shard, old.first), "SET m = :m, e = :n", f"r = :r AND {edition}"
+        return {"Update": write_of(self._table, key=key, update=update, condition=condition, known=known)}
 
     def keep(self, shard: ShardKey, first: int, until_s: int) -> bool:
         """Extend the row's expiry to `until_s` at least. False: the row is gone, or expires later anyway."""
@@ -265,7 +245,7 @@ def _item(shard: ShardKey, segment: Segment, pack: append.Pack | None) -> Item:
     if pack:
         item["m"] = packed(pack.payload)
     for by in filter(None, (segment.by, segment.by.partition(" ")[0])):
-        if started_kib(item | attributes(p=by)) == started_kib(item):
+        if kib_of(item | attributes(p=by)) == kib_of(item):
             return item | attributes(p=by)
     return item
 

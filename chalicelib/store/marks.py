@@ -21,6 +21,7 @@ from .dynamo import TableAccess, write_of
 from .layout import FORMAT
 from .timers import timer_put
 
+TimerOf = Callable[[Attention, bool], Timer | None]  # of a state, and whether it is over
 _MARKS, _WATCHED = "mark", "watched"
 _MOVING = "~"  # before the name; none begins so
 _TROUBLED = "!"  # before what a rank lacks to nine, and the name: the worst come first
@@ -75,10 +76,7 @@ class Marks(TableAccess, table="rounds"):
         return _ranks(item["k"]["S"] for item in items)
 
     def note_changes(
-        self,
-        old: Iterable[Attention],
-        new: Iterable[Attention],
-        timer_of: Callable[[Attention, bool], Timer | None] = lambda *_: None,
+        self, old: Iterable[Attention], new: Iterable[Attention], timer_of: TimerOf = lambda *_: None
     ) -> None:
         """Note the states that need a person, and take those off the list that need none any more: a write for each
         difference, with its timer (of a state, and whether it is over), which is stored once. Harmless to repeat."""

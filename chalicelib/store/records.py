@@ -20,15 +20,14 @@ from ..domain.topic import CursorKey, Group, Topic
 from ..domain.transaction import Counted
 from . import codec
 from .attributes import Fields, Item, attributes, packed, payload_of, rows, text_of, values
-from .dynamo import ConditionFailed, TableAccess, write_of
+from .dynamo import Action, ConditionFailed, TableAccess, write_of
 from .layout import FORMAT, record_key, record_prefix
 
 _UNDER = "g = :g AND begins_with(k, :k)"
 _BETWEEN = "g = :g AND k BETWEEN :first AND :last"
 _DELETED_AT_ONCE = 500
-_RECORD = Fields(
-    "reason:q last_error:h", "attempts:n at_ms:a next_ms:d attempts_before_redrive:p expires_s:x", sparse="p"
-)
+_NUMBERS = "attempts:n at_ms:a next_ms:d attempts_before_redrive:p expires_s:x"
+_RECORD = Fields("reason:q last_error:h", _NUMBERS, sparse="p")
 _LETTER = Fields("reason:q last_error:h", "attempts:n at_ms:a version:e")
 _ROWS_LOOKED_AT = 500  # records of one page of waiting deliveries: most may have succeeded since
 
@@ -83,20 +82,15 @@ class Records(TableAccess, table="records"):
     def apart(self, topic_uid: str, group_uid: str) -> Iterator[Record]:
         """The group's deliveries that left their shards' cursors and are RETRYING: each has a retry timer, or an entry
         in the retry lane. Read consistently."""
-        items = self._dynamo.query(
-            **rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", r=Status.RETRYING),
-            FilterExpression="j = :r AND attribute_exists(d)",
-            ConsistentRead=True,
-        )
+        request = rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", r=Status.RETRYING)
+        only = "j = :r AND attribute_exists(d)"
+        items = self._dynamo.query(**request, FilterExpression=only, ConsistentRead=True)
         return self._dynamo.readable(items, _record)
 
     def _of_unfinished(self, topic_uid: str, group_uid: str) -> dict[str, Any]:
         states = {"d": Status.DEAD, "r": Status.RETRYING, "s": Status.SKIPPED}
-        return {
-            **rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", **states),
-            "FilterExpression": "j IN (:d, :r, :s)",
-            "ProjectionExpression": "k, j, d",
-        }
+        request = rows(self._table, _UNDER, g=group_uid, k=f"{topic_uid}/", **states)
+        return {**request, "FilterExpression": "j IN (:d, :r, :s)", "ProjectionExpression": "k, j, d"}
 
     def count_dead(
         self, topic_uid: str, group_uid: str, at_once: int | None = None, may_go_on: GoOn = always
@@ -190,11 +184,8 @@ class Records(TableAccess, table="records"):
     def note_purge(self, key: CursorKey, purged_ranges: Ranges, expires_s: int) -> None:
         """Note which offsets a purge dropped from a cursor."""
         ranges = ",".join(f"{low}-{high}" for low, high in purged_ranges)
-        item = {
-            **record_key(key, purged_ranges[-1][1]),
-            **attributes(g=f"{key.group_uid}#purged", o=ranges, x=expires_s, v=int(FORMAT)),
-        }
-        self._dynamo.put(self._table, [item])
+        note = attributes(g=f"{key.group_uid}#purged", o=ranges, x=expires_s, v=int(FORMAT))
+        self._dynamo.put(self._table, [{**record_key(key, purged_ranges[-1][1]), **note}])
 
     def purged(self, key: CursorKey) -> Ranges:
         """Which offsets purges dropped from a cursor since it was last sought elsewhere. It may be a moment old."""
@@ -220,12 +211,9 @@ class Records(TableAccess, table="records"):
         """The records of deliveries whose next attempt is due after now, each with its position, among the next rows
         of the group; and where to go on (None: the end)."""
         bounds = _behind(topic, after)
-        answer = self._dynamo.call(
-            "query",
-            **rows(self._table, _BETWEEN, g=group.uid, r=Status.RETRYING, now=now_ms, **bounds),
-            FilterExpression="j = :r AND d > :now",
-            Limit=_ROWS_LOOKED_AT,
-        )
+        request = rows(self._table, _BETWEEN, g=group.uid, r=Status.RETRYING, now=now_ms, **bounds)
+        how = {"FilterExpression": "j = :r AND d > :now", "Limit": _ROWS_LOOKED_AT}
+        answer = self._dynamo.call("query", **request, **how)
         placed = self._dynamo.readable(answer["Items"], lambda item: (item["k"]["S"], _record(item)))
         return list(placed), text_of(answer.get("LastEvaluatedKey", {}), "k")
 
@@ -258,9 +246,7 @@ def _bury(table: str, key: CursorKey, record: Record) -> dict[str, Any]:
     return {"Update": write_of(table, key=letter_key, update="SET v = :v", known=known)}
 
 
-def letter_move(
-    table: str, letter: DeadLetter, at_ms: int, due_ms: int | None = None
-) -> list[dict[str, Any]]:
+def letter_move(table: str, letter: DeadLetter, at_ms: int, due_ms: int | None = None) -> list[Action]:
     """The transaction's actions that delete a dead letter, if it has this version, and set its record to RETRYING, next
     at `due_ms` (None: now)."""
     letter_key, key = (record_key(letter.key, letter.offset, dead=is_dead) for is_dead in (True, False))

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from ..domain.errors import Unavailable
 from .dynamo import Dynamo, code_of
-from .layout import Tables, definitions, expiring_tables
+from .layout import KEYS, Tables, definitions, expiring_tables
 
 
 def create_missing(client: Any, tables: Tables) -> None:
@@ -27,14 +27,12 @@ def create_missing(client: Any, tables: Tables) -> None:
 
 def unreadable(dynamo: Dynamo) -> str | None:
     """The first table that cannot be read, without its prefix; None where all can. Half a read unit for each."""
-    for definition in definitions(dynamo.tables):
-        kinds = {each["AttributeName"]: each["AttributeType"] for each in definition["AttributeDefinitions"]}
-        names = (each["AttributeName"] for each in definition["KeySchema"])
-        nobodys = {name: {"N": "0"} if kinds[name] == "N" else {"S": "~nobody"} for name in names}
+    for table, keys in KEYS.items():
+        no_row = {name: {"N": "0"} if kind == "N" else {"S": "~nobody"} for name, kind in keys.items()}
         try:
-            dynamo.call("get_item", TableName=definition["TableName"], Key=nobodys)
+            dynamo.call("get_item", TableName=getattr(dynamo.tables, table), Key=no_row)
         except (Unavailable, ClientError):
-            return str(definition["TableName"]).removeprefix(f"{dynamo.tables.prefix}-")
+            return table
     return None
 
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import chain, islice
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from ..domain.append import DedupEntry, Successor
@@ -19,7 +20,7 @@ from . import codec
 from .attributes import Fields, Item, attributes, int_of, number_of, packed, payload_of, rows, text, values
 from .clients import sent_once
 from .dedup import dedup_put, store_with
-from .dynamo import Cancelled, TableAccess, write_of
+from .dynamo import Action, Cancelled, TableAccess, write_of
 from .layout import FORMAT, Tables, forward_key, fragment_of, shard_of, timer_key
 from .records import letter_move, record_writes
 
@@ -48,12 +49,11 @@ class Timers(TableAccess, table="timers"):
         """Replace dead letters by timers of their next attempts, in one transaction of three actions each. Returns the
         places of those that are gone or were changed; if there are any, nothing is written."""
         records = self._dynamo.tables.records
-        actions = (
-            [*letter_move(records, letter, at_ms, timer.due_ms), timer_put(self._tables, timer)]
-            for letter, timer in moves
-        )
+        actions: list[Action] = []
+        for letter, timer in moves:
+            actions += [*letter_move(records, letter, at_ms, timer.due_ms), timer_put(self._tables, timer)]
         try:
-            self._dynamo.call("transact_write_items", TransactItems=list(chain.from_iterable(actions)))
+            self._dynamo.call("transact_write_items", TransactItems=actions)
         except Cancelled as error:
             return sorted({place // 3 for place, item in enumerate(error.items) if item is not None})
         return ()
@@ -99,29 +99,19 @@ class Timers(TableAccess, table="timers"):
         return self._dynamo.transact([timer_delete(self._tables, old), *puts])
 
     def exchange(
-        self,
-        old: Timer,
-        new: Timer | None,
-        key: CursorKey,
-        records: Sequence[Record],
-        others: Sequence[Timer] = (),
+        self, old: Timer, new: Timer | None, key: CursorKey, records: Sequence[Record], more: Sequence[Timer]
     ) -> bool:
-        """In one transaction store records of a delivery, and `others`, and replace its retry timer, if that is
+        """In one transaction store records of a delivery, and `more` timers, and replace its retry timer, if that is
         unchanged, by `new` (None: delete it). False: the timer is gone or was changed."""
         if new is None:
-            timer_writes = [timer_delete(self._tables, old)]
+            writes = [timer_delete(self._tables, old)]
         else:
             put = timer_put(self._tables, replace(new, edits=old.edits + 1, fragment=old.fragment))
             is_same_row = new.sort_key == old.sort_key
             same_put = {"Put": {**put["Put"], **_if_unchanged(old)}}
-            timer_writes = [same_put] if is_same_row else [timer_delete(self._tables, old), put]
-        return self._dynamo.transact(
-            [
-                *timer_writes,
-                *(timer_put(self._tables, other) for other in others),
-                *record_writes(self._dynamo.tables.records, key, records),
-            ]
-        )
+            writes = [same_put] if is_same_row else [timer_delete(self._tables, old), put]
+        puts = [timer_put(self._tables, each) for each in more]
+        return self._dynamo.transact([*writes, *puts, *record_writes(self._tables.records, key, records)])
 
     def take(self, retries: Sequence[tuple[int, str]], key: CursorKey, records: Sequence[Record]) -> bool:
         """In one transaction delete retry timers (their due times and ids), if all are there, and store records of
@@ -157,10 +147,8 @@ class Timers(TableAccess, table="timers"):
         returns; and whether those are all timers. It may be a moment old."""
         request = rows(self._table, "f = :f AND t < :end", f=str(fragment), end=_BEHIND_ALL)
         answer = self._dynamo.call("query", ProjectionExpression="f, t, k, s", Limit=most, **request)
-        keys = self._dynamo.readable(
-            answer["Items"], lambda item: codec.decoded("timers", item, _topic_and_kind)
-        )
-        return Counter(keys), "LastEvaluatedKey" not in answer
+        decode = partial(codec.decoded, "timers", decode=_topic_and_kind)
+        return Counter(self._dynamo.readable(answer["Items"], decode)), "LastEvaluatedKey" not in answer
 
     def next_ms(self, fragment: int, *, consistent: bool = False) -> int | None:
         """When the fragment's next timer is due. A read that is not consistent may miss the newest."""
@@ -191,9 +179,7 @@ class Timers(TableAccess, table="timers"):
         timer = self.find(due_ms, timer_id) if others else None
         return first if timer is None or timer.fragment is None else timer.fragment
 
-    def _between(
-        self, fragment: int, first: str, end: str, limit: int, *, consistent: bool = True
-    ) -> Iterator[Timer]:
+    def _between(self, fragment: int, first: str, end: str, limit: int, consistent: bool) -> Iterator[Timer]:
         """The first timers with sort keys from `first` to `end`."""
         if first > end:  # DynamoDB refuses to look there
             return iter(())

@@ -35,16 +35,14 @@ class TokenBuckets(TableAccess, table="rates"):
             if not grant.count:
                 return grant
             if now_ms * _MS <= before_ns <= latest_ns:  # others may take at the same time
-                change, condition = "t = t + :d", "t <= :l"
+                change, test = "t = t + :d", "t <= :l"
                 given: dict[str, int | str] = {"d": after_ns - before_ns, "l": latest_ns}
             else:
-                change, condition = "t = :a", "NOT attribute_type(t, :n) OR t = :t"
+                change, test = "t = :a", "NOT attribute_type(t, :n) OR t = :t"
                 given = {"a": after_ns, "n": "N", "t": before_ns}
             known = values(**given, x=now_ms // 1000 + _KEEP_SECONDS, v=int(FORMAT))
             update = f"SET {change}, x = :x, v = :v"
-            write = write_of(
-                self._table, key=key, update=update, condition=condition, known=known, shows_old=True
-            )
+            write = write_of(self._table, key=key, update=update, condition=test, known=known, shows_old=True)
             try:
                 self._dynamo.call("update_item", **write)
             except ConditionFailed as error:

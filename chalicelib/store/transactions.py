@@ -16,7 +16,7 @@ from ..domain.timer import Timer
 from ..domain.topic import Topic
 from ..domain.transaction import LISTED, Counted, Transaction, TransactionState, check_timer
 from . import codec
-from .attributes import Fields, Item, number, packed, payload_of, rows, started_kib, text, values
+from .attributes import Fields, Item, kib_of, number, packed, payload_of, rows, text, values
 from .dedup import store_with
 from .dynamo import TableAccess, write_of
 from .layout import BY_STATE, FORMAT, Tables, state_home, timer_key
@@ -107,7 +107,7 @@ def _item(of: Transaction) -> Item:
         item["m"] = packed(codec.pack([of.draft]).payload)
     # what can be done without where it would cost a write unit
     for name, value in {name: item.pop(name) for name in "pr" if name in item}.items():
-        if started_kib({**item, name: value}) == started_kib(item):
+        if kib_of({**item, name: value}) == kib_of(item):
             item[name] = value
     return item
 

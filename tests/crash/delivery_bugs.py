@@ -15,13 +15,14 @@ from tests.support.events import Kind
 from tests.support.faults import Fault
 from tests.support.planting import Bug
 
-_FILED = "*(timer_put(self._dynamo.tables, timer) for timer in timers)"
+_FILED = "*(timer_put(tables, each) for each in timers)"
 _FILE = "self._dynamo.call('put_item', **timer_put(self._dynamo.tables, timer)['Put'])"
-_WRITTEN = """
-    ]
+_WRITTEN = """]
     try:
         if beside:
-            self._write_with(operation, request, beside)
+            request.pop("ReturnValues", None)
+            action = {"Update" if operation == "update_item" else "Put": request}
+            self._dynamo.call("transact_write_items", TransactItems=[action, *beside])
 """
 _REMOVAL = "[timer_delete(tables, promotable)]"
 _UNCONDITIONALLY = (
@@ -51,7 +52,7 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             Cursors,
             "write",
-            f"{_FILED},{_WRITTEN}",
+            f", {_FILED}{_WRITTEN}",
             f"{_WRITTEN}            for timer in timers: {_FILE}\n",
         ),
         "push in vain",

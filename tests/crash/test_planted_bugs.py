@@ -21,7 +21,7 @@ from tests.support.flows import SharedTables
 from tests.support.planting import Bug
 
 _NO_BUSY_UNITS = ("self.run, leased_units(cursor)", "self.run, set()")
-_LEASE_VALUE = """{value({'S': lease_text(lease)})}\""""
+_LEASE_VALUE = """{value(text(lease_text(old)))}\""""
 _ANY_LEASE = _LEASE_VALUE[:-1] + ' OR attribute_exists(e)"'
 _WAIT = """if -_CLOCKS_DIFFER <= age < HOLE_AGE:  # the age of a row written by a wrong clock is unknown
             self._young.put(shard, next_segment.accepted_ms + _HOLE_MS)
@@ -33,8 +33,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             cursors,
             "_expressions",
-            'conditions.append(f"e = {',
-            'conditions.append(f"attribute_exists(e) OR e = {',
+            'checks.append(f"e = {',
+            'checks.append(f"attribute_exists(e) OR e = {',
         ),
         "claim in a race",
         None,
@@ -44,8 +44,8 @@ BUGS: dict[str, tuple[Bug, str, Fault | None, Kind]] = {
         Bug(
             cursors,
             "_expressions",
-            f"{_LEASE_VALUE} for t, lease in change.exp",
-            f"{_ANY_LEASE} for t, lease in change.exp",
+            f"{_LEASE_VALUE} for t, old in change.exp",
+            f"{_ANY_LEASE} for t, old in change.exp",
         ),
         "ack when the lease has passed on",
         None,

@@ -41,8 +41,8 @@ BUGS: dict[str, Bug] = {
     "a settlement without its fence": Bug(
         cursors,
         "_expressions",
-        "f\"{paths[t]} = {value({'S': lease_text(lease)})}\" for t, lease in change.expected_leases",
-        "'attribute_exists(e)' for t, lease in change.expected_leases",
+        'f"{paths[t]} = {value(text(lease_text(old)))}" for t, old in change.expected_leases',
+        "'attribute_exists(e)' for t, old in change.expected_leases",
     ),
     "a claim without its epoch": Bug(
         cursors, "_expressions", 'f"e = {value(number(change.known_epoch))}"', "'attribute_exists(e)'"
@@ -171,8 +171,8 @@ BUGS: dict[str, Bug] = {
     "a list that goes by the state over all groups": Bug(
         Filters,
         "passes",
-        "status = status_for(self.group)",
-        "status = status_for(self.group) and status_for(None)",
+        "status = look(self.group)",
+        "status = look(self.group) and look(None)",
     ),
     "a retry of before a seek that is still counted": Bug(
         Surveyor, "exact_group", "if each.timed or each.status != Status.RETRYING", "if True"

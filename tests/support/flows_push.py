@@ -182,7 +182,7 @@ class Runner(Client):
             begun_ms, redriver = self.deps.adapters.clock.now_ms(), self.deps.dead_letters
             count = (
                 redriver.redrive_later(
-                    topic, consumer_group, letters, lambda n: begun_ms + (n + 1) * every_ms
+                    topic, consumer_group, letters, lambda n: begun_ms + (n + 1) * every_ms, ""
                 )
                 if every_ms
                 else redriver.redrive(topic, consumer_group, letters)

@@ -122,7 +122,7 @@ BUGS: Planted = {
         tokens.test_a_token_is_good_up_to_its_last_millisecond,
     ),
     "a rubbish token that asks the store": (
-        Bug(Tokens, "_is_plausible", "not self._checked or tail == checksum(token_id, body)", "True"),
+        Bug(Tokens, "_parts", "not self._checked or tail == checksum(token_id, body)", "True"),
         tokens.test_a_text_with_a_wrong_checksum_is_refused_without_asking_the_store,
     ),
     "a cache that grows without bound": (

@@ -16,7 +16,7 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.timer import Moved, TimerKind
 from chalicelib.domain.transaction import Transaction, TransactionState
 from chalicelib.store import codec, log, records, timers, traces, transactions
-from chalicelib.store.attributes import number, started_kib, text
+from chalicelib.store.attributes import kib_of, number, text
 from chalicelib.store.dedup import dedup_put
 from chalicelib.store.layout import META_OFFSET, Tables, record_key, segment_key
 from tests.support import factories as make
@@ -114,7 +114,7 @@ def test_a_transaction_s_row_goes_without_what_would_cost_another_unit(
         one = Transaction("t1", "orders", "u1", START_MS, START_MS, 60_000, 77, check_url=length * "x")
         item = transactions._item(replace(one, state=TransactionState.COMMITTED, **{field: value}))
         without = {name: value for name, value in item.items() if name != attribute}
-        assert started_kib(item) == started_kib(without)
+        assert kib_of(item) == kib_of(without)
         values.append(getattr(transactions._transaction(item), field))
     assert set(values) == {value, getattr(one, field)}
     assert values.count(getattr(one, field)) == size

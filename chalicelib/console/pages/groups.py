@@ -92,7 +92,7 @@ def _lag(visit: Visit, topic: Topic, group: Group, survey: TopicSurvey) -> dict[
     groups = visit.deps.catalog.groups(topic)
     rows = rows_for(visit, topic, len(groups))
     now = survey.reading if survey.is_whole else None
-    buckets = visit.deps.board.rates(topic, WINDOWS[name], now, only=group, most_rows=rows)
+    buckets = visit.deps.board.rates(topic, WINDOWS[name], now, only=group, most=rows)
     shards = {extent.shard: topic.shard_numbers.index(extent.shard) for extent in survey.shards}
     lag = shard_charts(buckets, WINDOWS[name], visit.now_ms, group.name, shards)
     return {"lag": lag, "window": name, "windows": list(WINDOWS)}

@@ -37,7 +37,7 @@ def rates(visit: Visit) -> Shown:
     cost_now = (len(topic.shard_numbers) + len(groups)) / 2
     now = visit.deps.surveyor.reading(topic) if cost_now < MOST_READ_UNITS / 2 else None
     rows = rows_for(visit, topic, len(groups))
-    buckets = visit.deps.board.rates(topic, WINDOWS[name], now, most_rows=rows)
+    buckets = visit.deps.board.rates(topic, WINDOWS[name], now, most=rows)
     mine = [group.name for group in groups if visit.caller.may_use_group(group.name)]
     model = {
         "window": name,

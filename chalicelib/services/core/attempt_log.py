@@ -15,6 +15,8 @@ from ...store import Traces
 from .assignments import Assignments
 from .catalog import Catalog
 
+Entries = Iterable[tuple[int, TraceEntry]]  # each with the shard of its message
+
 
 class AttemptLog:
     """One row for each batch of attempts and shard."""
@@ -35,7 +37,7 @@ class AttemptLog:
         *,
         row_id: str,
         started_ms: int,
-        attempts: Iterable[tuple[int, TraceEntry]],
+        attempts: Entries,
         is_ranked: bool = True,
     ) -> None:
         """Store attempts that were settled together, in a row for each shard of their messages.
@@ -67,18 +69,12 @@ class AttemptLog:
             self._traces.write(rows)
 
     def note_by_hand(
-        self,
-        topic: Topic,
-        group: Group,
-        consumer_uid: str,
-        what: str,
-        entries: Iterable[tuple[int, TraceEntry]],
-        at_ms: int | None = None,
+        self, topic: Topic, group: Group, uid: str, what: str, entries: Entries, at_ms: int | None = None
     ) -> None:
         """Store what an operator did to deliveries at a time (None: now); `what` begins the row's id."""
         at_ms = self._clock.now_ms() if at_ms is None else at_ms
         row_id = f"{what.lower()}.{at_ms}"
-        self.note(topic, group, consumer_uid=consumer_uid, row_id=row_id, started_ms=at_ms, attempts=entries)
+        self.note(topic, group, consumer_uid=uid, row_id=row_id, started_ms=at_ms, attempts=entries)
 
     def entries(self, key: CursorKey, offset: int, row_id: str) -> Sequence[TraceEntry]:
         """The attempts in the trace row with this id that holds this offset; empty if there is none. In a broadcast,

@@ -81,11 +81,9 @@ class Catalog:
             if consistent and group is not None:
                 self._consumers.drop(group.uid)
             if group is None:
-                raise NotFound(
-                    "GROUP_NOT_FOUND",
-                    f"Topic {topic.name!r} has no group {name!r}. "
-                    f"Create it with PUT /v1/topics/{topic.name}/groups/{name}.",
-                )
+                path = f"/v1/topics/{topic.name}/groups/{name}"
+                text = f"Topic {topic.name!r} has no group {name!r}. Create it with PUT {path}."
+                raise NotFound("GROUP_NOT_FOUND", text)
             return call.keep(group)
 
     def groups(self, topic: Topic) -> list[Group]:
@@ -141,11 +139,9 @@ class Catalog:
             for consumer in self.consumers(topic, group):
                 if consumer.name == name:
                     return consumer
-        raise NotFound(
-            "CONSUMER_NOT_FOUND",
-            f"Group {group.name!r} has no consumer {name!r}. Register it with "
-            f"PUT /v1/topics/{topic.name}/groups/{group.name}/consumers/{name}.",
-        )
+        path = f"/v1/topics/{topic.name}/groups/{group.name}/consumers/{name}"
+        text = f"Group {group.name!r} has no consumer {name!r}. Register it with PUT {path}."
+        raise NotFound("CONSUMER_NOT_FOUND", text)
 
     def is_registered(self, topic: Topic, group: Group, uid: str) -> bool:
         """Is the consumer registered at this moment?"""

@@ -156,10 +156,7 @@ class LogReader:
                 or (None if is_amended else self._row_at(shard, offset))
                 or self._row_at(shard, offset, sure=True)  # only such a read may show that it is gone
             )
-            if segment is None:
-                slots[offset] = Slot(offset, None, offset)
-            else:
-                slots[offset] = next(_slots(shard, segment, offset, 1))
+            slots[offset] = next(_slots(shard, segment, offset, 1)) if segment else Slot(offset, None, offset)
         return slots
 
     def last_row(self, shard: ShardKey, offset: int, trust: Freshness = ANY_COPY) -> Segment | None:

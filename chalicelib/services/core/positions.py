@@ -12,7 +12,7 @@ from ...domain.cursor import Cursor, start_at
 from ...domain.errors import NotFound
 from ...domain.limits import MIN_RETENTION
 from ...domain.segment import Segment, ShardKey
-from ...domain.times import CLOCKS_DIFFER_MS
+from ...domain.times import CLOCKS_DIFFER_MS, GoOn, always
 from ...domain.topic import EARLIEST, LATEST, CursorKey, Group, Topic, Where, cursor_key, cursor_keys
 from ...ports.world import Clock
 from ...store import Log
@@ -155,9 +155,7 @@ def all_keys(topic: Topic, group: Group, consumer_uid: str = "") -> list[CursorK
 ReadBack = Callable[[int], Sequence[Segment]]
 
 
-def first_since(
-    read_back: ReadBack, at_ms: int, low: int, high: int, may_go_on: Callable[[], bool] = lambda: True
-) -> int:
+def first_since(read_back: ReadBack, at_ms: int, low: int, high: int, may_go_on: GoOn = always) -> int:
     """The first segment from `low` on, before `high`, accepted at or after a time; `high` if there is none. By binary
     search: about log2(n) reads. If `may_go_on()` ends the search, the last offset known to be earlier."""
     while low < high and may_go_on():

@@ -36,7 +36,7 @@ _CLAIMS = _Use(0.2, 50, 50, 150)  # in any t seconds at most rate * (t + 0.25) +
 
 
 @dataclass(slots=True)
-class _LocalTokenBucket:
+class _Bucket:
     """The permits that this process has taken from one account. `demand`: how many were asked for since then; `extra`:
     how many were taken in advance."""
 
@@ -57,7 +57,7 @@ class RateLimits:
         self._token_buckets = token_buckets
         self._clock = clock
         self._random = random
-        self._buckets: BoundedCache[str, _LocalTokenBucket] = BoundedCache()
+        self._buckets: BoundedCache[str, _Bucket] = BoundedCache()
 
     def admit(self, topic: Topic, count: int) -> int:
         """How many of `count` messages the topic's rate limit accepts now; all if it has none."""
@@ -81,7 +81,7 @@ class RateLimits:
         """The permits of a claim that lost its race, or granted less: for the next claim of this process, if it comes
         at once."""
         if group.rate_limit is not None and count:
-            bucket = self._buckets.of(account_of(group), _LocalTokenBucket)
+            bucket = self._buckets.of(account_of(group), _Bucket)
             with bucket.lock:
                 bucket.permits += count
 
@@ -89,7 +89,7 @@ class RateLimits:
         """When to ask for the group's next permit; 0: at once, as far as this process knows."""
         if group.rate_limit is None:
             return 0
-        bucket, now_ms = self._buckets.of(account_of(group), _LocalTokenBucket), self._clock.now_ms()
+        bucket, now_ms = self._buckets.of(account_of(group), _Bucket), self._clock.now_ms()
         has_permits = bucket.permits and now_ms < bucket.good_until_ms
         is_closed = bucket.visited_ms <= now_ms < bucket.closed_until_ms and not has_permits
         return bucket.closed_until_ms if is_closed else 0
@@ -104,7 +104,7 @@ class RateLimits:
 
     def take(self, account: str, limit: float, count: int = 1, use: _Use = _CALLS) -> int:
         """Take up to `count` permits from an account that gets `limit` a second. Returns how many there were."""
-        bucket = self._buckets.of(account, _LocalTokenBucket)
+        bucket = self._buckets.of(account, _Bucket)
         with bucket.lock:
             now_ms = self._clock.now_ms()
             if not bucket.visited_ms <= now_ms < bucket.good_until_ms:
@@ -118,9 +118,7 @@ class RateLimits:
             bucket.permits -= permits
             return permits
 
-    def _visit(
-        self, bucket: _LocalTokenBucket, account: str, limit: float, count: int, now_ms: int, use: _Use
-    ) -> None:
+    def _visit(self, bucket: _Bucket, account: str, limit: float, count: int, now_ms: int, use: _Use) -> None:
         """Take what is missing from the account, and of calls' in advance what the demand seen lately will need soon.
         (It may double from visit to visit, no more: two messages in one millisecond are no flood.)
 

@@ -27,8 +27,7 @@ class CachedSegment:
 class SegmentCache:
     """Keeps some megabytes of segments and drops the oldest first. Thread-safe."""
 
-    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._moments = itertools.count(1)
         self._bytes = 0
@@ -67,7 +66,7 @@ class SegmentCache:
             if old:
                 read_at, surely = max(read_at, old.read), max(surely, old.sure)
             self._held[shard, segment.first] = CachedSegment(segment, read_at, surely)
-            while self._bytes > self._most_bytes and len(self._order) > 1:
+            while self._bytes > _MOST_BYTES and len(self._order) > 1:
                 self._drop(*self._order.popleft())
         return segment
 

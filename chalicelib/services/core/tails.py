@@ -38,17 +38,13 @@ class Tails:
         tail = self._log.tail(shard)
         if max(tail.accepted_ms, created_ms) > self._clock.now_ms() - _SURE_MS:
             return tail
-        given_out = max(map(self._end_of_claims, self._cursor_keys(shard)), default=0)
+        cursors = (self._cursors.get(key, consistent=True) for key in self._cursor_keys(shard))
+        given_out = max((each.next for each in cursors if each and not each.is_closed), default=0)
         if given_out - 1 <= tail.offset:
             return tail
         tail = replace(tail, offset=given_out - 1)
         self._log.checkpoint(shard, tail)
         return tail
-
-    def _end_of_claims(self, key: CursorKey) -> int:
-        """The offset before which the cursor has claimed all."""
-        cursor = self._cursors.get(key, consistent=True)
-        return cursor.next if cursor and not cursor.is_closed else 0
 
     def _cursor_keys(self, shard: ShardKey) -> Iterator[CursorKey]:
         """The keys of all cursors on the shard: of all groups of its topic or, on a retry lane, of its one owner."""

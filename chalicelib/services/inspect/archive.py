@@ -22,7 +22,6 @@ from ...ports.world import Blobs
 T = TypeVar("T")
 MOST_DAYS = 31
 _MANIFESTS = "archive/manifests/"
-_MANIFEST = f"{_MANIFESTS}{{day}}.json"
 _PROOF = "archive/proved.json"
 _Ends = list[tuple[int, int]]  # ranges with both their ends, as the archive's job writes them
 
@@ -124,7 +123,7 @@ class ArchiveDays:
         return PastCounts(at_ms // HOUR_MS * HOUR_MS, int(since.timestamp()) * 1000, counts.complete, groups)
 
     def _manifest(self, day: str) -> _Manifest | None:
-        name = _MANIFEST.format(day=day)
+        name = f"{_MANIFESTS}{day}.json"
         return self._read(name, _Manifest, _Manifest(day, 0, {}, damaged=[name]))
 
     def _read(self, name: str, kind: type[T], unreadable: T | None = None) -> T | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 
 from ...domain.cursor import OffsetState, offset_state
 from ...domain.message import Message
@@ -18,7 +19,8 @@ from .statuses import DeliveryStatus, Statuses, TopicStatuses
 
 _LOOKS = 4  # what moves during a look is found at the next one
 _ROWS = 64
-_MOST_ROWS = 2_048  # of a retry lane
+_MOST = 2_048  # rows of a retry lane
+Spot = tuple[int, int]  # a shard, and an offset in it
 
 
 class Place(StrEnum):
@@ -67,10 +69,8 @@ class Fates:
     def of_groups(self, may_use_group: Callable[[str], bool]) -> Fates:
         """The part that a caller may see. Whether it `is_complete` and `adds_up` is that of the whole, as a message's
         status is."""
-        return Fates(
-            {name: fate for name, fate in self.owed.items() if may_use_group(name)},
-            tuple(filter(may_use_group, self.skipped)),
-        )
+        owed = {name: fate for name, fate in self.owed.items() if may_use_group(name)}
+        return Fates(owed, tuple(filter(may_use_group, self.skipped)))
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -88,14 +88,12 @@ class FateReader:
         fate_by_group = {name: fate for name, fate in fates.items() if fate}
         return Fates(fate_by_group, tuple(name for name in fates if name not in fate_by_group))
 
-    def of_group(
-        self, topic: Topic, group: Group, message: Message, most_rows: int = _MOST_ROWS
-    ) -> MessageFate | None:
+    def of_group(self, topic: Topic, group: Group, message: Message, rows: int = _MOST) -> MessageFate | None:
         """The same for one group; None if the group does not get it. Reads a limited number of rows of a retry
         lane."""
         fate = None
         for _ in range(_LOOKS):
-            fate = self._look(topic, group, message, most_rows)
+            fate = self._look(topic, group, message, rows)
             if fate is None or fate.adds_up:
                 break
         return fate
@@ -111,12 +109,10 @@ class FateReader:
             for key in self.catalog.cursor_keys(topic, group, message.shard)
             if offset_state(seen.cursor(key), message.offset)[0] is not OffsetState.NOT_OWED
         ]
-        return MessageFate(
-            status=status,
-            places=tuple(dict.fromkeys(place for place, _ in where if place)),
-            older=tuple(dict.fromkeys(older for _, older in where if older)),
-            adds_up=all(place for place, _ in where),
-        )
+        places = tuple(dict.fromkeys(place for place, _ in where if place))
+        older = tuple(dict.fromkeys(older for _, older in where if older))
+        adds_up = all(place for place, _ in where)
+        return MessageFate(status=status, places=places, older=older, adds_up=adds_up)
 
     def _whereabouts(
         self, seen: TopicStatuses, group: Group, key: CursorKey, offset: int, most_rows: int
@@ -139,7 +135,7 @@ class FateReader:
         return record.status if record.status == Status.RETRYING and record.next_ms is not None else None
 
     def place_after_cursor(
-        self, topic: Topic, group: Group, key: CursorKey, record: Record | None, most_rows: int = _MOST_ROWS
+        self, topic: Topic, group: Group, key: CursorKey, record: Record | None, most_rows: int = _MOST
     ) -> Place | None:
         """Where a delivery is that has left its cursor; None if it was seen nowhere. Reads a limited number of rows of
         a retry lane."""
@@ -166,23 +162,26 @@ class FateReader:
         return None if is_sure else Place.UNKNOWN
 
 
-def entry_ahead(
-    log: Log, lane: ShardKey, first: int, place: tuple[int, int], most_rows: int
-) -> tuple[int | None, bool]:
+def entry_ahead(log: Log, lane: ShardKey, first: int, place: Spot, most_rows: int) -> tuple[int | None, bool]:
     """The offset, from `first` on, of the retry lane's entry for a place (shard and offset) of its topic; and whether
     so many rows were enough to know."""
-    behind = log.read_back(lane, first, 1, consistent=True)
-    at = behind[0].first if behind else 0  # a row may begin before `first`, and end after it
     page = min(_ROWS, most_rows)
-    for _ in range(most_rows // page):
-        rows = log.read(lane, at, page, consistent=True)
-        for row in rows:
-            for number in range(max(row.first, first), row.end):
-                message = row.message(0, number)
-                origin = message.draft.origin if message else None
-                if origin and (origin.shard, origin.offset) == place:
-                    return number, True
-        if rows.is_end:
-            return None, True
-        at = rows[-1].end
+    for offsets, is_end in islice(lane_ahead(log, lane, first, page), most_rows // page):
+        if place in offsets or is_end:
+            return offsets.get(place), True
     return None, False
+
+
+def lane_ahead(log: Log, lane: ShardKey, first: int, page: int) -> Iterator[tuple[Mapping[Spot, int], bool]]:
+    """The entries of a retry lane from `first` on, some rows at a time: the offset of the first entry for each place
+    of its topic, and whether these are the last rows."""
+    behind = log.read_back(lane, first, 1, consistent=True)
+    at, is_end = behind[0].first if behind else 0, False  # a row may begin before `first`, and end after it
+    while not is_end:
+        rows = log.read(lane, at, page, consistent=True)
+        offsets: dict[Spot, int] = {}
+        for message in (row.message(0, n) for row in rows for n in range(max(row.first, first), row.end)):
+            if message and (origin := message.draft.origin):
+                offsets.setdefault((origin.shard, origin.offset), message.offset)
+        at, is_end = rows[-1].end if rows else at, rows.is_end
+        yield offsets, is_end

@@ -215,10 +215,8 @@ class Lookup:
             starts = {shard: self.log.tail(topic.shard_key(shard)).offset for shard in shards}
         next_offsets = {shard: start for shard, start in starts.items() if start >= 0}
         budget = _Budget(_ROWS_PER_PAGE, may_go_on)
-        walks = [
-            self._walk(topic, shard, start, filters, budget, next_offsets)
-            for shard, start in next_offsets.copy().items()
-        ]
+        walk = partial(self._walk, topic, filters, budget, next_offsets)
+        walks = [walk(shard, start) for shard, start in next_offsets.copy().items()]
         messages: list[Message] = []
         weight = 0
         for message in heapq.merge(*walks, key=lambda m: (-m.accepted_ms, -m.offset)):
@@ -237,7 +235,7 @@ class Lookup:
         return messages, rest or None
 
     def _walk(
-        self, topic: Topic, shard: int, start: int, filters: Filters, budget: _Budget, starts: dict[int, int]
+        self, topic: Topic, filters: Filters, budget: _Budget, starts: dict[int, int], shard: int, start: int
     ) -> Iterator[Message]:
         """Messages of one shard from `start` back to the filter's `from`, or to where retention has ended; marks the
         shard's end in `starts`."""
@@ -326,11 +324,9 @@ class Filters:
     job_prefix: str | None = None
     tenant: str | None = None
 
-    def passes(
-        self, shard: int | None, draft: Draft, status_for: Callable[[Group | None], str | None]
-    ) -> bool:
-        """Is the message of this shard in the list, its time aside? `status_for` gives its status for a group, or over
-        all groups (None); it returns None where the group is not owed it, and is called only if it matters."""
+    def passes(self, shard: int | None, draft: Draft, look: Callable[[Group | None], str | None]) -> bool:
+        """Is the message of this shard in the list, its time aside? `look` gives its status for a group, or over all
+        groups (None); it returns None where the group is not owed it, and is called only if it matters."""
         if self.shard not in (None, shard) or self.tag not in (None, draft.tag):
             return False
         if self.tenant not in (None, draft.tenant):
@@ -339,7 +335,7 @@ class Filters:
             return False
         if self.group is None and self.status is None:
             return True
-        status = status_for(self.group)
+        status = look(self.group)
         return status is not None and self.status in (None, status)
 
     def covers(self, time_ms: int) -> bool:

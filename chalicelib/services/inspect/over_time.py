@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from threading import Lock
 
 from ...domain.errors import Unreadable
@@ -27,7 +28,7 @@ _KNOWN_MS = 1_800_000
 _MOST_HISTORIES = 64
 _HISTORY_MS = 30_000  # so old it may be
 _A_ROW_UNITS = 2  # read units that the attempts of a shard may cost, beyond half of one
-_MOST_ROWS = 1_000  # that a chart reads
+_ROWS = 1_000  # that a chart reads, at most
 
 
 @dataclass(slots=True)
@@ -145,35 +146,24 @@ class Board:
         return known.survey.at_ms if known and known.survey.at_ms <= self.clock.now_ms() else 0
 
     def rates(
-        self,
-        topic: Topic,
-        window: Window,
-        now: Reading | None,
-        *,
-        only: Group | None = None,
-        most_rows: int = _MOST_ROWS,
+        self, topic: Topic, window: Window, now: Reading | None, only: Group | None = None, most: int = _ROWS
     ) -> list[Bucket]:
         """How many messages a second come into a topic and are settled, and its groups' backlogs, over time: the
         buckets of a window up to `now`, or (None) to the last reading that was kept. `only`: of one group, with
-        its backlog by shard. Costs two read units or so; about the last `most_rows` are read."""
-        readings = self._kept_readings(topic, window, most_rows)
+        its backlog by shard. Costs two read units or so; about the last `most` rows are read."""
+        readings = self._kept_readings(topic, window, most)
         if now:
             readings = [*(each for each in readings if each.at_ms < now.at_ms), now]
         if only:
-            readings = [
-                replace(each, groups={only.name: each.groups[only.name]})
-                for each in readings
-                if only.name in each.groups and each.at_ms >= only.created_ms  # no earlier one of its name
-            ]
+            # of no earlier group of its name
+            own = [each for each in readings if only.name in each.groups and each.at_ms >= only.created_ms]
+            readings = [replace(each, groups={only.name: each.groups[only.name]}) for each in own]
         now_ms = now.at_ms if now else self.clock.now_ms()
         return buckets(readings, window, now_ms, shards=len(topic.shard_numbers) if only else 0)
 
     def _kept_readings(self, topic: Topic, window: Window, most_rows: int) -> list[Reading]:
         """The readings that were kept, in order of time. If not all may be read, each level's go back equally far."""
         share = min(1, most_rows / sum(window.most(level) for level in window.levels))
-        readings = [
-            reading
-            for level in window.levels
-            for reading in self.readings.latest(topic.uid, level, max(1, int(window.most(level) * share)))
-        ]
-        return sorted(readings, key=lambda reading: reading.at_ms)
+        most = {level: max(1, int(window.most(level) * share)) for level in window.levels}
+        pages = (self.readings.latest(topic.uid, level, number) for level, number in most.items())
+        return sorted(chain.from_iterable(pages), key=lambda reading: reading.at_ms)

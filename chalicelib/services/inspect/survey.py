@@ -255,11 +255,7 @@ class TopicSurvey:
 
     def troubles(self, now_ms: int) -> list[Trouble]:
         """What is wrong with the groups."""
-        return [
-            trouble
-            for each in self.groups
-            for trouble in _troubles(self.topic, each, now_ms, self.still_ms.get(each.group.name, now_ms))
-        ]
+        return [trouble for each in self.groups for trouble in _troubles(self, each, now_ms)]
 
     def behind(self, before: TopicSurvey, readings: Sequence[Reading]) -> TopicSurvey:
         """The same with since when its groups stand still: by earlier readings, the oldest first, and by what a survey
@@ -298,8 +294,9 @@ def _highest_first(location: tuple[int, int]) -> tuple[int, int]:
     return -offset, shard
 
 
-def _troubles(topic: Topic, survey: GroupSurvey, now_ms: int, still_ms: int) -> list[Trouble]:
+def _troubles(of: TopicSurvey, survey: GroupSurvey, now_ms: int) -> list[Trouble]:
     name, backlog, oldest_ms = survey.group.name, survey.backlog, survey.oldest_ms
+    topic, still_ms = of.topic, of.still_ms.get(name, now_ms)
     troubles = []
     if survey.dead:
         troubles.append(Trouble(Kind.DEAD, topic.name, name, survey.dead, survey.more_dead))

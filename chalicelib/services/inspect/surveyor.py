@@ -41,7 +41,7 @@ _When = Callable[[Extent, int], int | None]
 _TimerCounts = Callable[[str, TimerKind], Counted]
 
 
-def _unasked(extent: Extent, offset: int) -> None:
+def _unread(extent: Extent, offset: int) -> None:
     return None
 
 
@@ -81,7 +81,7 @@ class Surveyor:
         shards = topic.shard_numbers[first_shard : first_shard + MOST_SHARDS]
         extents = tuple(self._extent(topic, shard, whole=whole) for shard in shards)
         groups = [only] if only else self.catalog.groups(topic)
-        when_came = self._when_came(topic) if ages else _unasked
+        when_came = self._when_came(topic) if ages else _unread
         surveys: list[GroupSurvey] = []
         for group in groups:
             if surveys and not may_go_on():
@@ -100,10 +100,8 @@ class Surveyor:
         """The topic's meters now, of all shards, and of one group or all: half a read unit for each shard, and half for
         each group's cursors."""
         extents = tuple(self._extent(topic, shard) for shard in topic.shard_numbers)
-        groups = tuple(
-            GroupSurvey(group, *self._progress(topic, group, extents))
-            for group in ([only] if only else self.catalog.groups(topic))
-        )
+        asked_for = [only] if only else self.catalog.groups(topic)
+        groups = tuple(GroupSurvey(each, *self._progress(topic, each, extents)) for each in asked_for)
         for each in groups:
             self._count_behind(each)
         return TopicSurvey(topic, self.clock.now_ms(), extents, groups).reading
@@ -177,13 +175,11 @@ class Surveyor:
             return slot.message.accepted_ms if slot.message else None
 
         extents = extents or self._tails(topic)
-        shards, _ = self._progress(topic, group, extents, when_came, consistent=True)
+        shards, _ = self._progress(topic, group, extents, when_came, sure=True)
         at_ms = self.clock.now_ms()
         unfinished_deliveries = self.records.unfinished(topic.uid, group.uid)
-        lanes = tuple(
-            Progress(key, None, self._now(self.cursors.get(key)))
-            for key in self.catalog.cursor_keys(topic, group, None)
-        )
+        keys = self.catalog.cursor_keys(topic, group, None)
+        lanes = tuple(Progress(key, None, self._now(self.cursors.get(key))) for key in keys)
         here = {(each.shard, each.key.consumer_uid) for each in shards}  # of who has left, nothing is counted
         # all others are in the cursor
         entries = (each for each in unfinished_deliveries if each.timed or each.status != Status.RETRYING)
@@ -231,9 +227,8 @@ class Surveyor:
         topic: Topic,
         group: Group,
         extents: Sequence[Extent],
-        when_came: _When = _unasked,
-        *,
-        consistent: bool = False,
+        came: _When = _unread,
+        sure: bool = False,
     ) -> tuple[tuple[Progress, ...], tuple[Progress, ...]]:
         """A group's cursors on these shards, and on its retry lanes. A consumer that is owed nothing now has no
         backlog."""
@@ -241,13 +236,13 @@ class Surveyor:
         shards: list[Progress] = []
         lanes: list[Progress] = []
         for uid in self.catalog.cursor_owners(topic, group):
-            cursors = self.cursors.of_owner(group.uid, uid, consistent=consistent)
+            cursors = self.cursors.of_owner(group.uid, uid, consistent=sure)
             for extent in extents:
                 key = cursor_key(topic, group, extent.shard, uid)
                 cursor = raise_floor(self._now(cursors.get(str(key.shard))))
                 if uid in owed_nothing and not cursor.leases:
                     cursor = _after_skipping(cursor, extent.tail)
-                oldest_ms = when_came(extent, cursor.floor) if cursor.backlog(extent.tail) else None
+                oldest_ms = came(extent, cursor.floor) if cursor.backlog(extent.tail) else None
                 shards.append(Progress(key, extent.shard, cursor, extent.tail, oldest_ms))
             lane = cursor_key(topic, group, None, uid)
             lanes.append(Progress(lane, None, self._now(cursors.get(str(lane.shard)))))

@@ -165,20 +165,17 @@ def _entry(message: Message, transaction: Transaction | None) -> list[Event]:
     """How the message came into its log, and what was done to it before the first claim. `transaction` is the one it
     was prepared in, if that is known."""
     headers, draft = message.draft.headers, message.draft
-    replay_id = headers.get(REPLAY_HEADER)
-    replay_note = f"replay {replay_id} of {headers.get(REPLAY_OF_HEADER)}" if replay_id is not None else None
-    schedule_note = f"schedule {draft.firing.schedule}" if draft.firing else None
-    note = replay_note or schedule_note
-    accepted_event = Event(message.accepted_ms, "accepted", detail=note, by=message.by or None)
-    events = [accepted_event]
+    note = f"schedule {draft.firing.schedule}" if draft.firing else None
+    if REPLAY_HEADER in headers:
+        note = f"replay {headers[REPLAY_HEADER]} of {headers.get(REPLAY_OF_HEADER)}"
+    events = [Event(message.accepted_ms, "accepted", detail=note, by=message.by or None)]
     if draft.accepted_ms is not None and draft.due_ms is not None:
-        beginning_events = _beginning_events(message, draft.due_ms, transaction)
-        events = [*beginning_events, Event(message.accepted_ms, "due")]
+        events = [*_beginning_events(message, draft.due_ms, transaction), Event(message.accepted_ms, "due")]
     elif draft.accepted_ms is not None:
         event = Event(draft.accepted_ms, "prepared", by=message.by or None)
         by = transaction.committed_by if transaction else ""
-        events = [event, replace(accepted_event, by=by or None)]
-    return events + _act_events(draft)
+        events = [event, replace(events[0], by=by or None)]
+    return [*events, *_act_events(draft)]
 
 
 def _with_producer(message: Message, events: Sequence[Event]) -> list[Event]:
@@ -202,11 +199,9 @@ def _beginning_events(message: Message, due_ms: int, transaction: Transaction | 
     return [prepared_event, accepted_event, replace(accepted_event, event="delayed", deliver_ms=first_ms)]
 
 
-def _act_events(draft: Draft) -> list[Event]:
-    return [
-        Event(act.at_ms, act.what.lower(), by=act.by or None, deliver_ms=act.until_ms or None)
-        for act in draft.acts
-    ]
+def _act_events(draft: Draft) -> Iterator[Event]:
+    for act in draft.acts:
+        yield Event(act.at_ms, act.what.lower(), by=act.by or None, deliver_ms=act.until_ms or None)
 
 
 def _events(row: TraceRow, attempt: TraceEntry, consumer: str | None) -> Iterator[Event]:

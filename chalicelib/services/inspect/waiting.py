@@ -150,12 +150,7 @@ def _in_order(
 
 
 def prepared_and_undecided(
-    read: ReadTimers,
-    transactions: Transactions,
-    topic: Topic,
-    filters: Filters,
-    limit: int,
-    start: Position | None,
+    read: ReadTimers, store: Transactions, topic: Topic, filters: Filters, limit: int, start: Position | None
 ) -> tuple[Sequence[Transaction], Position | None]:
     """The prepared messages of a topic that the filters ask for, first those that are checked, then the undecided in
     the order of preparation, and where the next page starts (None: the end). The filters' times are times of
@@ -166,12 +161,12 @@ def prepared_and_undecided(
         return filters.covers(transaction.prepared_ms) and passes_before_log(transaction, filters)
 
     if state == TransactionState.PREPARED:
-        prepared, position = prepared_in_order(read, transactions, topic, limit, after, passes)
+        prepared, position = prepared_in_order(read, store, topic, limit, after, passes)
         return prepared, (state, position) if position else (TransactionState.UNDECIDED, None)
     undecided: list[Transaction] = []
     weight = 0
-    rows = transactions.of_state(topic, TransactionState.UNDECIDED, after, limit)
-    for found in transactions.whole(row.id for row in rows):
+    rows = store.of_state(topic, TransactionState.UNDECIDED, after, limit)
+    for found in store.whole(row.id for row in rows):
         # It may have been decided since the list was read.
         if found.state is TransactionState.UNDECIDED and passes(found):
             weight += found.message.draft.weight

@@ -107,16 +107,15 @@ class Admin:
         for topic in topics:
             for group in (*self.control.groups(topic), *self.control.retired_groups(topic)):
                 self._close(topic, group)
-                self.control.delete_group(topic, group)
             self.control.delete_topic(topic, topic.expires_s(self.clock.now_ms()))
 
     def _outwait_caches(self) -> None:
         self.clock.sleep((CACHE_MS + _SLACK_MS) / 1000)
 
     def _close(self, topic: Topic, group: Group) -> None:
-        """Put an end to a group's cursors, so that who still works for it gets, settles and begins nothing; and then to
-        its dead letters, to which no way leads any more. A consumer goes with its cursors: if there are so many that
-        time ends, the next try goes on with the others."""
+        """Put an end to a group's cursors, so that who still works for it gets, settles and begins nothing; then to its
+        dead letters, to which no way leads any more; and to the group. A consumer goes with its cursors: if there are
+        so many that time ends, the next try goes on with the others."""
         self.states.close(all_keys(topic, group))
         if POLICIES[group.mode].per_consumer:
             for consumer in self.control.consumers(topic, group):
@@ -126,6 +125,7 @@ class Admin:
                 self.states.close(all_keys(topic, group, consumer.uid))
                 self.control.forget_consumer(topic, group, consumer)
         self.records.forget(group.uid)
+        self.control.delete_group(topic, group)
 
     def put_group(
         self, topic: Topic, name: str, settings: Mapping[str, Any], retry: NewRetry | None = None
@@ -150,9 +150,8 @@ class Admin:
             if new.callbacks and POLICIES[new.mode].per_consumer:
                 raise Refused("WRONG_MODE", "A broadcast's consumers all get every message: no `callbacks`.")
             if new.key_concurrency and new.mode is not Mode.QUEUE:
-                raise Refused(
-                    "WRONG_MODE", f"Group {name!r} is {new.mode}: only a queue takes `key_concurrency`."
-                )
+                text = f"Group {name!r} is {new.mode}: only a queue takes `key_concurrency`."
+                raise Refused("WRONG_MODE", text)
             if new.callbacks and not new.secrets:
                 new = self._new_secret(topic, new)(new)
             if new.metrics != bool(old and old.metrics):
@@ -198,19 +197,13 @@ class Admin:
         raise _group_is_busy()
 
     def seek(
-        self,
-        topic: Topic,
-        group: Group,
-        where: Where,
-        owners: Sequence[str],
-        shard: int | None = None,
-        by: str = "",
+        self, topic: Topic, group: Group, where: Where, uids: Sequence[str], shard: int | None, by: str
     ) -> None:
-        """Move the cursors of these `owners` (see `Catalog.cursor_owners`) on one shard, or on all (None); their leases
+        """Move the cursors of these owners (see `Catalog.cursor_owners`) on one shard, or on all (None); their leases
         become invalid, those of retries too. `by` is the token's id, which the trace of the message at the new position
         shows. Raises NotFound."""
         places: Places = {}
-        for uid in owners:
+        for uid in uids:
             try:
                 for key in cursor_keys(topic, group, uid):
                     if shard in (None, key.shard.shard):
@@ -257,7 +250,6 @@ class Admin:
             self._outwait_caches()
         for group in groups:
             self._close(topic, group)
-            self.control.delete_group(topic, group)
 
 
 def _group_is_busy() -> Unavailable:

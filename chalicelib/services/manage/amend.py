@@ -145,11 +145,9 @@ class Amender:
             owners = self.control.cursor_owners(topic, group)
             keys |= {cursor_key(topic, group, shard, uid): name for uid in owners}
         if len(keys) > MAX_AMENDED_CURSORS:
-            raise Conflict(
-                "TOO_MANY_READERS",
-                f"{len(keys)} groups and broadcast consumers read this shard; a message can be changed in the log "
-                f"while there are at most {MAX_AMENDED_CURSORS}.",
-            )
+            limit = f"a message can be changed in the log while there are at most {MAX_AMENDED_CURSORS}."
+            text = f"{len(keys)} groups and broadcast consumers read this shard; {limit}"
+            raise Conflict("TOO_MANY_READERS", text)
         return keys
 
     def _unclaimed_cursor(self, key: CursorKey, group: str | None, offset: int) -> Cursor | None:
@@ -182,8 +180,5 @@ class Amender:
             pack = self.log.pack(drafts, whole=True)
             if pack.size <= MAX_AMENDED_BYTES:
                 return replace(row, drafts=drafts, edition=row.edition + 1), pack
-        raise TooLarge(
-            "SEGMENT_FULL",
-            f"The message is stored in one row with others; together they would have {pack.size} bytes, and "
-            f"{MAX_AMENDED_BYTES} is the most.",
-        )
+        sizes = f"together they would have {pack.size} bytes, and {MAX_AMENDED_BYTES} is the most."
+        raise TooLarge("SEGMENT_FULL", f"The message is stored in one row with others; {sizes}")

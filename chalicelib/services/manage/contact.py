@@ -90,11 +90,9 @@ def check_number(consumers: Sequence[Consumer], now_ms: int) -> None:
     if living_count >= MAX_CONSUMERS:
         raise Refused("TOO_MANY_CONSUMERS", f"A group has {MAX_CONSUMERS} consumers at most.")
     if len(consumers) >= 2 * MAX_CONSUMERS:
-        raise Refused(
-            "TOO_MANY_CONSUMERS",
-            f"The group has {len(consumers)} consumers, most of them OFFLINE: delete these, and register consumers "
-            "with `expires_after_seconds`.",
-        )
+        advice = "delete these, and register consumers with `expires_after_seconds`."
+        text = f"The group has {len(consumers)} consumers, most of them OFFLINE: {advice}"
+        raise Refused("TOO_MANY_CONSUMERS", text)
 
 
 def check_slow(consumers: Sequence[Consumer], name: str, contact: Contact, per_consumer: bool) -> None:
@@ -102,16 +100,12 @@ def check_slow(consumers: Sequence[Consumer], name: str, contact: Contact, per_c
     others = [each.timeout_seconds or 0 for each in consumers if each.name != name]
     is_slow = (contact.timeout_seconds or 0) > MAX_QUICK_SECONDS
     if per_consumer and is_slow and sum(each > MAX_QUICK_SECONDS for each in others) >= MAX_SLOW_IN_FLIGHT:
-        raise Refused(
-            "TOO_MANY_CONSUMERS",
-            f"A broadcast has {MAX_SLOW_IN_FLIGHT} consumers with a timeout_seconds over {MAX_QUICK_SECONDS} at most: "
-            "use another group for more.",
-        )
+        slow = f"{MAX_SLOW_IN_FLIGHT} consumers with a timeout_seconds over {MAX_QUICK_SECONDS}"
+        text = f"A broadcast has {slow} at most: use another group for more."
+        raise Refused("TOO_MANY_CONSUMERS", text)
 
 
-def fresh(
-    consumer: Consumer, state: ConsumerState, why: str | None = None, since_ms: int | None = None
-) -> Consumer:
+def fresh(consumer: Consumer, state: ConsumerState, why: str | None, since_ms: int | None) -> Consumer:
     """The consumer in this state, with the health of a new one."""
     state_ms = None if state == ConsumerState.ACTIVE else since_ms
     consumer = replace(consumer, state=state, why=why, state_ms=state_ms)

@@ -67,9 +67,7 @@ class DeadLetters:
         self._note(topic, group, letter, AttemptOutcome.EDITED, by)
         return replace(new, version=letter.version + 1)
 
-    def edit_all(
-        self, topic: Topic, group: Group, message_id: str, body: bytes, by: str = ""
-    ) -> list[DeadLetter]:
+    def edit_all(self, topic: Topic, group: Group, message_id: str, body: bytes, by: str) -> list[DeadLetter]:
         """Edit a message's dead letter, in a broadcast that of each consumer, and return those that were edited. A dead
         letter that another call has just changed keeps that change. Raises NotFound, TooLarge, and Conflict if none was
         edited."""
@@ -79,22 +77,18 @@ class DeadLetters:
             raise error
         return edited_letters
 
-    def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> None:
-        """Delete a dead letter; its delivery stays DEAD. `by` is the token's id."""
+    def discard(self, topic: Topic, group: Group, letter: DeadLetter, by: str = "") -> DeadLetter:
+        """Delete a dead letter, and return it; its delivery stays DEAD. `by` is the token's id."""
         if not self.records.discard(letter):
             raise _letter_changed()
         self._note(topic, group, letter, AttemptOutcome.DELETED, by)
+        return letter
 
     def discard_all(self, topic: Topic, group: Group, message_id: str, by: str = "") -> None:
         """Delete a message's dead letter, in a broadcast that of each consumer. Raises NotFound, Conflict if none was
         deleted, and Unavailable if some of them are left."""
-
-        def discard(letter: DeadLetter) -> bool:
-            self.discard(topic, group, letter, by)
-            return True
-
         letters = self.letter_lookup.find(topic, group, message_id)
-        deletions, error = _one_by_one(letters, discard)
+        deletions, error = _one_by_one(letters, lambda x: self.discard(topic, group, x, by))
         if error:
             raise error
         if len(deletions) < len(letters) and self.letter_lookup.letters(topic, group, message_id):
@@ -109,11 +103,9 @@ class DeadLetters:
                 if self.records.discard(letter):
                     gone.setdefault(letter.key.consumer_uid, []).append(letter)
         finally:
-            for uid, members in gone.items():
+            for uid, own in gone.items():
                 what = AttemptOutcome.DELETED
-                entries = [
-                    (x.key.shard.shard, TraceEntry(x.offset, x.attempts, what, detail=by)) for x in members
-                ]
+                entries = [(x.key.shard.shard, TraceEntry(x.offset, x.attempts, what, 0, by)) for x in own]
                 self.attempt_log.note_by_hand(topic, group, uid, what, entries)
         return sum(map(len, gone.values()))
 
@@ -164,12 +156,7 @@ class DeadLetters:
         return count
 
     def redrive_later(
-        self,
-        topic: Topic,
-        group: Group,
-        letters: Sequence[DeadLetter],
-        due: Callable[[int], int],
-        by: str = "",
+        self, topic: Topic, group: Group, letters: Sequence[DeadLetter], due: Callable[[int], int], by: str
     ) -> int:
         """Send dead letters again, the n-th of those that are sent at `due(n)`: until then each waits as a timer, as a
         retry does. Returns how many, as `redrive`."""
@@ -216,11 +203,8 @@ class DeadLetters:
         locations = self.letter_lookup.locations(topic, group, message_id)
         records = [self.records.get(key, offset) for key, offset in locations]
         if any(record and record.status == Status.DEAD for record in records):
-            return Conflict(
-                "DEAD_LETTER_GONE",
-                f"The message is DEAD for group {group.name!r} and stays it: its dead letter was deleted, or its "
-                "content had expired. Publish it anew.",
-            )
+            text = f"The message is DEAD for group {group.name!r} and stays it: its dead letter was deleted"
+            return Conflict("DEAD_LETTER_GONE", f"{text}, or its content had expired. Publish it anew.")
         text = f"The message is neither RETRYING nor DEAD for group {group.name!r}."
         return Conflict("NOTHING_TO_RETRY", text)
 
@@ -231,8 +215,7 @@ class DeadLetters:
         if letter and letter.message.id == message_id:
             return self._send_again(topic, group, [letter], by) > 0
         record = self.records.get(key, offset)
-        is_apart = record is not None and record.status == Status.RETRYING and record.next_ms is not None
-        if record and is_apart:
+        if record and record.status == Status.RETRYING and record.next_ms is not None:
             is_due = self._retry_timer_now(topic, group, key, record)
         else:
             is_due = self._make_due(key, offset)

@@ -102,7 +102,9 @@ class Deliveries:
                 self._check_outcome(group, key, message, outcome)
                 return True
             record = self._end(topic, key, found, outcome, reason)
-            has_older = found.key == key and self._has_older(key, message.offset)
+            # An older delivery, from before a seek, that goes on in the retry lane ends, too: the next try finds it.
+            older = self.records.get(key, message.offset) if found.key == key else None
+            has_older = older is not None and older.status == Status.RETRYING and older.next_ms is not None
             told = notice.without_needless_body(group, replace(record, message=found.message))
             timers = [] if has_older else notice.timers(topic, group, [told], self.events)
             records = [] if has_older else [record]
@@ -115,12 +117,6 @@ class Deliveries:
             return True
 
         _until_done(attempt)
-
-    def _has_older(self, key: CursorKey, offset: int) -> bool:
-        """Has the message an older delivery, from before a seek, that waits or runs in the retry lane? It ends, too:
-        the next try finds it."""
-        record = self.records.get(key, offset)
-        return record is not None and record.status == Status.RETRYING and record.next_ms is not None
 
     def _check_outcome(self, group: Group, key: CursorKey, message: Message, outcome: Status) -> None:
         """Raises Conflict unless the delivery is over with this outcome, and NotFound if a purge dropped it."""
@@ -141,17 +137,10 @@ class Deliveries:
         return replace(ended, last_error=reason, reason=DeadReason.REJECTED, message=content, expires_s=None)
 
     def _record(self, topic: Topic, key: CursorKey, found: Found, status: Status, ends_ms: int) -> Record:
-        return Record(
-            shard=found.message.shard,
-            offset=found.message.offset,
-            status=status,
-            attempts=found.attempts,
-            at_ms=self.clock.now_ms(),
-            consumer_uid=key.consumer_uid,
-            attempts_before_redrive=found.attempts_before_redrive,
-            of=key,
-            expires_s=topic.expires_s(ends_ms),
-        )
+        shard, offset, now_ms = found.message.shard, found.message.offset, self.clock.now_ms()
+        record = Record(shard=shard, offset=offset, status=status, attempts=found.attempts, at_ms=now_ms)
+        record = replace(record, consumer_uid=key.consumer_uid, of=key, expires_s=topic.expires_s(ends_ms))
+        return replace(record, attempts_before_redrive=found.attempts_before_redrive)
 
     def _write_end(
         self,
@@ -258,9 +247,7 @@ class Deliveries:
             self.waker.wake_movers([new])
         return is_done
 
-    def _note(
-        self, topic: Topic, group: Group, key: CursorKey, found: Found, what: AttemptOutcome, detail: str
-    ) -> None:
+    def _note(self, topic: Topic, group: Group, key: CursorKey, found: Found, what: str, detail: str) -> None:
         entry = TraceEntry(found.message.offset, found.attempts, what, detail=detail)
         self.attempt_log.note_by_hand(topic, group, key.consumer_uid, what, [(found.message.shard, entry)])
 
@@ -290,32 +277,21 @@ class Deliveries:
             return None
         if state is OffsetState.NOT_OWED or seen.cursor.is_closed:
             return Found(status=Status.CANCELLED, attempts=0, message=message)
-        origin = message.draft.origin
-        begun = (span.attempt - (state is not OffsetState.RUNNING)) if span else 0
-        status = Status.RUNNING if state is OffsetState.RUNNING else Status.RETRYING if begun else Status.NEW
-        return Found(
-            status=Status.RETRYING if origin and status is Status.NEW else status,
-            attempts=(origin.attempts if origin else 0) + begun,
-            message=message,
-            attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
-            due_ms=span.due_ms if span else 0,
-            key=key,
-            snapshot=seen,
-            offset=offset,
-        )
+        origin, is_running = message.draft.origin, state is OffsetState.RUNNING
+        begun = (span.attempt - (not is_running)) if span else 0
+        status = Status.RUNNING if is_running else Status.RETRYING if begun or origin else Status.NEW
+        attempts, before_redrive = (origin.attempts, origin.attempts_before_redrive) if origin else (0, 0)
+        found = Found(status=status, attempts=attempts + begun, message=message)
+        found = replace(found, attempts_before_redrive=before_redrive, due_ms=span.due_ms if span else 0)
+        return replace(found, key=key, snapshot=seen, offset=offset)
 
     def _of_timer(self, topic: Topic, group: Group, key: CursorKey, message: Message, timer: Timer) -> Found:
         assert timer.draft
         assert timer.draft.origin
-        origin = timer.draft.origin
-        return Found(
-            status=Status.RETRYING,
-            attempts=origin.attempts,
-            message=self._content(topic, group, key, message, timer.draft),
-            attempts_before_redrive=origin.attempts_before_redrive,
-            due_ms=timer.due_ms,
-            timer=timer,
-        )
+        origin, content = timer.draft.origin, self._content(topic, group, key, message, timer.draft)
+        found = Found(status=Status.RETRYING, attempts=origin.attempts, message=content)
+        before_redrive = origin.attempts_before_redrive
+        return replace(found, attempts_before_redrive=before_redrive, due_ms=timer.due_ms, timer=timer)
 
     def _content(self, topic: Topic, group: Group, key: CursorKey, message: Message, draft: Draft) -> Message:
         """The message that an entry of the lane, or its timer, holds or refers to."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from ...domain import by_hand, ranges
@@ -134,26 +134,16 @@ class Purger:
                 count += sum(self._take(topic, group, consumer_uid, [record]) for record in batch)
         return count
 
-    def _take(self, topic: Topic, group: Group, consumer_uid: str, waiting: Sequence[Record]) -> bool:
-        retries = [
-            (r.next_ms or 0, retry_id(group.uid, consumer_uid, r.shard, r.offset, r.attempts))
-            for r in waiting
-        ]
-        records = [self._skipped(topic, group, consumer_uid, record) for record in waiting]
-        return self.timers.take(retries, cursor_key(topic, group, None, consumer_uid), records)
+    def _take(self, topic: Topic, group: Group, uid: str, waiting: Sequence[Record]) -> bool:
+        retries = [(r.next_ms or 0, retry_id(group.uid, uid, r.shard, r.offset, r.attempts)) for r in waiting]
+        records = [self._skipped(topic, group, uid, record) for record in waiting]
+        return self.timers.take(retries, cursor_key(topic, group, None, uid), records)
 
     def _skipped(self, topic: Topic, group: Group, consumer_uid: str, delivery: Origin | Record) -> Record:
-        now_ms = self.clock.now_ms()
-        return Record(
-            shard=delivery.shard,
-            offset=delivery.offset,
-            status=Status.SKIPPED,
-            attempts=delivery.attempts,
-            at_ms=now_ms,
-            consumer_uid=consumer_uid,
-            of=cursor_key(topic, group, delivery.shard, consumer_uid),
-            expires_s=topic.expires_s(now_ms),
-        )
+        now_ms, key = self.clock.now_ms(), cursor_key(topic, group, delivery.shard, consumer_uid)
+        shard, offset, attempts = delivery.shard, delivery.offset, delivery.attempts
+        record = Record(shard=shard, offset=offset, status=Status.SKIPPED, attempts=attempts, at_ms=now_ms)
+        return replace(record, consumer_uid=consumer_uid, of=key, expires_s=topic.expires_s(now_ms))
 
     def _check_time(self, until_ms: int) -> None:
         if self.clock.now_ms() >= until_ms:

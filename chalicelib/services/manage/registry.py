@@ -36,6 +36,8 @@ _RECEIVE_NOTED_MS = MINUTE_MS  # how old the note of the last receive may be, wh
 _TRIES = 8
 _REMOVED_AT_ONCE = 2  # expired consumers, by a registration: more than it adds
 
+Change = Callable[[Consumer], Consumer]
+
 
 @dataclass(kw_only=True, eq=False)
 class Registry:
@@ -136,13 +138,7 @@ class Registry:
         self.mark(row)
 
     def heartbeat(
-        self,
-        topic: Topic,
-        group: Group,
-        consumer: Consumer,
-        *,
-        was_at_work: bool = False,
-        receives: bool = False,
+        self, topic: Topic, group: Group, consumer: Consumer, *, at_work: bool = False, receives: bool = False
     ) -> Membership:
         """Note that a pull consumer is alive; a push consumer shows it by answering. One that was at work was never
         away, however long it was silent. Counts for the consumer that has the name now. Raises NotFound."""
@@ -151,7 +147,7 @@ class Registry:
         def with_sign_of_life(row: Consumer) -> Consumer:
             return seen(row, now_ms, receives=receives)
 
-        if self._amend(topic, group, consumer, with_sign_of_life, was_at_work=was_at_work) is None:
+        if self._amend(topic, group, consumer, with_sign_of_life, was_at_work=at_work) is None:
             self.catalog.forget(topic, group)
             self._amend(topic, group, self.catalog.consumer(topic, group, consumer.name), with_sign_of_life)
         return self.membership(topic, group, self.catalog.consumer(topic, group, consumer.name))
@@ -175,7 +171,7 @@ class Registry:
         if receives and POLICIES[group.mode].holds_back:
             is_known = is_known and now_ms - consumer.received_ms <= _RECEIVE_NOTED_MS
         if not consumer.is_called and (soon or not is_known):
-            self.heartbeat(topic, group, consumer, was_at_work=was_at_work, receives=receives)
+            self.heartbeat(topic, group, consumer, at_work=was_at_work, receives=receives)
 
     def note_alive(self, topic: Topic, group: Group, uid: str) -> None:
         """Note that the consumer with this uid is at work. If that cannot be stored now, a later call will; of one that
@@ -207,7 +203,7 @@ class Registry:
         """Call the consumer from now on. None: no consumer has this target any more."""
 
         def change(row: Consumer) -> Consumer:
-            return row if row.state == ConsumerState.ACTIVE else fresh(row, ConsumerState.ACTIVE)
+            return row if row.state == ConsumerState.ACTIVE else fresh(row, ConsumerState.ACTIVE, None, None)
 
         return self._amend(topic, group, consumer, change)
 
@@ -312,13 +308,7 @@ class Registry:
         self.control.forget_consumer(topic, group, consumer)
 
     def _amend(
-        self,
-        topic: Topic,
-        group: Group,
-        consumer: Consumer,
-        change: Callable[[Consumer], Consumer],
-        *,
-        was_at_work: bool = False,
+        self, topic: Topic, group: Group, consumer: Consumer, change: Change, *, was_at_work: bool = False
     ) -> Consumer | None:
         """Change a registration as it stands; None where this consumer, with this target, is there no more."""
         for _ in range(_TRIES):

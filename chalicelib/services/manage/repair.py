@@ -16,7 +16,7 @@ from itertools import product
 from ...domain.cursor import Cursor, OffsetState, offset_state, unsettled
 from ...domain.errors import NotFound
 from ...domain.limits import TAIL_TRUST
-from ...domain.message import DeadReason, Message
+from ...domain.message import DeadReason
 from ...domain.record import Record
 from ...domain.segment import Tail
 from ...domain.status import Status
@@ -29,7 +29,7 @@ from ...store import Control, Cursors, Log, Records, Timers, Traces, Transaction
 from ..consume import retry_lane
 from ..core.catalog import Catalog
 from ..core.log_reader import LogReader
-from ..inspect.fate import FateReader, Place
+from ..inspect.fate import FateReader, Place, lane_ahead
 
 TRUST_MINUTES = TAIL_TRUST // timedelta(minutes=1)
 _PAGE = 100  # timers
@@ -75,7 +75,7 @@ class Finding:
 
 # By the uid of a broadcast's consumer (else ""): the shards and offsets of what waits in the retry lane's log.
 InLane = Callable[[str], set[tuple[int, int]]]
-Owner = tuple[Group, str]  # a group and "", or a broadcast's group and the uid of one of its consumers
+Owners = Sequence[tuple[Group, str]]  # a group and "", or a broadcast's and the uid of one of its consumers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,9 +129,7 @@ class Repair:
                 yield from self._timers(page, dry=dry)
                 behind = page[-1].sort_key
 
-    def look(
-        self, topic: Topic, owners: Sequence[Owner], number: int, tail: Tail, turn: int
-    ) -> Iterator[Finding]:
+    def look(self, topic: Topic, owners: Owners, number: int, tail: Tail, turn: int) -> Iterator[Finding]:
         """The daily check of one shard, for some units: the cursors on it, a few of its records (in each turn from
         another offset on), and a few retry timers."""
         for group, uid in owners:
@@ -221,15 +219,8 @@ class Repair:
         """The shards and offsets of the messages in a retry lane that its cursor has not claimed yet."""
         lane = cursor_key(topic, group, None, uid)
         first = (self.cursors.get(lane, consistent=True) or Cursor()).next
-        messages: list[Message | None] = []
-        behind = self.log.read_back(lane.shard, first, 1, consistent=True)
-        at, is_end = behind[0].first if behind else 0, False
-        while not is_end:
-            rows = self.log.read(lane.shard, at, _PAGE, consistent=True)
-            messages += [row.message(0, n) for row in rows for n in range(max(row.first, first), row.end)]
-            at, is_end = rows[-1].end if rows else at, rows.is_end
-        origins = [message.draft.origin for message in messages if message]
-        return {(origin.shard, origin.offset) for origin in origins if origin}
+        pages = lane_ahead(self.log, lane.shard, first, _PAGE)
+        return {place for offsets, _ in pages for place in offsets}
 
     def _lacks_letter(self, topic: Topic, key: CursorKey, record: Record) -> bool:
         """Is a dead letter missing that was not deleted? Deletions are known for as long as the topic's messages are
@@ -272,14 +263,8 @@ def _record_of(topic: Topic, timer: Timer, now_ms: int) -> Record:
     """The record of the delivery that a retry timer is for."""
     origin = timer.draft.origin if timer.draft else None
     assert origin is not None
-    return Record(
-        shard=origin.shard,
-        offset=origin.offset,
-        status=Status.RETRYING,
-        attempts=origin.attempts,
-        at_ms=now_ms,
-        consumer_uid=timer.consumer_uid,
-        next_ms=timer.due_ms,
-        attempts_before_redrive=origin.attempts_before_redrive,
-        expires_s=topic.expires_s(timer.due_ms),
-    )
+    shard, offset, attempts = origin.shard, origin.offset, origin.attempts
+    record = Record(shard=shard, offset=offset, status=Status.RETRYING, attempts=attempts, at_ms=now_ms)
+    record = replace(record, consumer_uid=timer.consumer_uid, next_ms=timer.due_ms)
+    before_redrive, expires_s = origin.attempts_before_redrive, topic.expires_s(timer.due_ms)
+    return replace(record, attempts_before_redrive=before_redrive, expires_s=expires_s)

@@ -145,11 +145,8 @@ def _replayed_draft(replay: Replay, topic: Topic, message: Archived, hidden: tup
     urgency = 0 if is_ordered else message.shard // MAX_SHARDS
     priority = max(0, topic.priorities - 1 - urgency) if urgency else None
     shards = topic.class_of(priority)
-    shard = (
-        shards[message.shard % MAX_SHARDS % len(shards)]
-        if draft.ordering_key is draft.tenant is None
-        else None
-    )
+    is_free = draft.ordering_key is draft.tenant is None
+    shard = shards[message.shard % MAX_SHARDS % len(shards)] if is_free else None
     draft = replace(draft, headers=headers, shard=shard, priority=priority, dedup_id=dedup_id)
     return replace(draft, target_group_uid=replay.group_uid, redact=hidden)
 

@@ -106,9 +106,8 @@ class Tokens:
 
     def authenticate(self, text: str) -> Caller:
         """The token with this text. Raises Unauthorized, always with the same detail."""
-        match = _TOKEN.match(text)
-        is_plausible = match and self._is_plausible(match[1], match[2])
-        token = self._find(match[1], _hash(match[2])) if match and is_plausible else None
+        token_id, secret = self._parts(text)
+        token = self._find(token_id, _hash(secret)) if token_id else None
         if not token:
             raise Unauthorized("UNAUTHORIZED", "A valid token is needed: Authorization: Bearer hr_…")
         self._note_use(token.id)
@@ -116,12 +115,15 @@ class Tokens:
 
     def claimed_id(self, text: str) -> str:
         """The token id in a text; empty if its form or checksum is wrong."""
-        match = _TOKEN.match(text)
-        return match[1] if match and self._is_plausible(match[1], match[2]) else ""
+        return self._parts(text)[0]
 
-    def _is_plausible(self, token_id: str, secret: str) -> bool:
+    def _parts(self, text: str) -> tuple[str, str]:
+        """The id and the secret in a text; empty if its form or checksum is wrong."""
+        match = _TOKEN.match(text)
+        token_id, secret = match.groups() if match else ("", "")
         body, tail = secret[:-_CHECKSUM_CHARS], secret[-_CHECKSUM_CHARS:]
-        return not self._checked or tail == checksum(token_id, body)
+        is_plausible = not self._checked or tail == checksum(token_id, body)
+        return (token_id, secret) if is_plausible else ("", "")
 
     def _is_good(self, token: Token, secret_hash: str) -> bool:
         return any(hmac.compare_digest(secret_hash, each) for each in self._hashes(token))
@@ -144,8 +146,7 @@ class Tokens:
         """A short hash of the token's text, which differs from those of its earlier and later texts. Raises
         Unauthorized."""
         self.authenticate(text)
-        match = _TOKEN.match(text)
-        return _hash(match[2])[:_FINGERPRINT_CHARS] if match else ""
+        return _hash(self._parts(text)[1])[:_FINGERPRINT_CHARS]
 
     def holder(self, token_id: str, fingerprint: str | None = None) -> Token:
         """The token with this id, read consistently. Raises Unauthorized if it was revoked, has expired, or its text
@@ -222,9 +223,8 @@ def _check_maker(maker: Caller | None, token: Token) -> None:
     if excess == "time":
         raise Forbidden("TOO_MUCH", "Your token ends before this one would: give fewer expires_in_days.")
     if maker and excess == "tenant":
-        raise Forbidden(
-            "TENANT_FORBIDDEN", f"Your token, and those that it makes, are for the tenant {maker.tenant!r}."
-        )
+        text = f"Your token, and those that it makes, are for the tenant {maker.tenant!r}."
+        raise Forbidden("TENANT_FORBIDDEN", text)
     if excess:
         raise Forbidden("TOO_MUCH", f"Your token has not all the {excess} of this one.")
 

@@ -178,7 +178,7 @@ def test_more_fragments_lose_no_timer() -> None:
     found = both.find(later.due_ms, first.id)
     assert found
     assert both.cancel(found, START_MS)
-    assert both.exchange(second, replace(second, due_ms=START_MS + 800), make.cursor_key(), [])
+    assert both.exchange(second, replace(second, due_ms=START_MS + 800), make.cursor_key(), [], [])
     assert both.take([(START_MS + 800, second.id), (third.due_ms, third.id)], make.cursor_key(), [])
     both.drop(others[:30])
     left = [timer for fragment in new.fragments() for timer in new.behind(fragment, "0", 99)]

@@ -89,7 +89,7 @@ def a_retry_is_changed_as_it_was_read(stage: Stage) -> None:
 
 def _exchanges(stage: Stage, timer: Timer, new: Timer | None) -> bool:
     key, record = make.cursor_key(), make.record(5, "RETRYING")
-    is_done = stage.adapters.timers.exchange(timer, new, key, [record])
+    is_done = stage.adapters.timers.exchange(timer, new, key, [record], [])
     assert (stage.adapters.records.get(key, 5) is not None) is is_done
     if is_done and new:
         assert there(stage, new) == timer.edits + 1
