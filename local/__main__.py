@@ -229,15 +229,13 @@ def main(program: str = "python -m local") -> int:
             return int(getattr(importlib.import_module(module), function)(f"{program} {name}", rest))
         run(command_line.read(program, sys.argv[1:]))
         return 0
-    except Unusable as error:
-        why = str(error)
     except HeadraceError as error:  # of what is stored, or the key to it
-        why = error.detail
+        raise Unusable(error.detail) from None
     except OSError as error:
         place = error.filename or "Something that this machine lacks"
-        why = f"{place} cannot be used ({error.strerror or error}). HEADRACE_DATA chooses another folder."
-    print(why, file=sys.stderr)
-    return 1
+        raise Unusable(
+            f"{place} cannot be used ({error.strerror or error}). HEADRACE_DATA chooses another folder."
+        ) from None
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import argparse
 import http.client
 import json
 import os
-import sys
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -38,7 +37,7 @@ def link(url: str, token: str) -> str:
     raise Unusable(f"{url} refuses ({answer.status}): is HEADRACE_TOKEN a token of this service?")
 
 
-def main() -> int:
+def main() -> None:
     """The command line."""
     default = f"http://127.0.0.1:{os.environ.get('HEADRACE_PORT') or 8700}"
     parser = argparse.ArgumentParser(prog="python -m local.console", description=__doc__)
@@ -46,16 +45,11 @@ def main() -> int:
     parser.add_argument("--url", default=url, help="HEADRACE_URL (%(default)s)")
     options = parser.parse_args()
     token_file = TokenFile(Path(os.environ.get("HEADRACE_DATA") or ".data") / "token")
-    try:
-        token = os.environ.get("HEADRACE_TOKEN") or token_file.read()
-        if not token:
-            raise Unusable(f"Set HEADRACE_TOKEN: there is no token in {token_file.path}.")
-        print(link(options.url, token))
-    except Unusable as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    token = os.environ.get("HEADRACE_TOKEN") or token_file.read()
+    if not token:
+        raise Unusable(f"Set HEADRACE_TOKEN: there is no token in {token_file.path}.")
+    print(link(options.url, token))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

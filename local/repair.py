@@ -145,4 +145,5 @@ def _line(finding: Finding) -> str:
 if __name__ == "__main__":
     from local.token import on_stage
 
-    sys.exit(on_stage(lambda: main("make repair", sys.argv[1:])))
+    with on_stage():
+        sys.exit(main("make repair", sys.argv[1:]))

@@ -196,16 +196,6 @@ def end_group(process: subprocess.Popen[bytes], seconds: float) -> None:
             process.wait(seconds)
 
 
-def main() -> int:
-    """Fetch the engine and print its folder."""
-    try:
-        _require("java")
-        print(fetch())
-    except Unusable as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__":  # fetch the engine and print its folder
+    _require("java")
+    print(fetch())
