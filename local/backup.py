@@ -24,7 +24,16 @@ from typing import IO
 
 from chalicelib import __version__
 from local import Unusable
-from local.data_folder import FILE, HOLDER, LOCK, RESTORING, data_folder, make_private, new_private
+from local.data_folder import (
+    FILE,
+    HOLDER,
+    LOCK,
+    RESTORING,
+    data_folder,
+    make_private,
+    new_private,
+    open_engine,
+)
 from local.options import add_data
 
 _LAST = "backup.json"
@@ -136,7 +145,7 @@ def restore(file: Path, data: Path) -> bool:
     """Unpack a backup into a folder that is missing or empty. Does it have the key of its secrets? Raises Unusable."""
     make_private(data)
     try:
-        with data_folder(data, f"restores {file}") as folder, tarfile.open(file, "r:") as tar:
+        with data_folder(data, f"restores {file}"), tarfile.open(file, "r:") as tar:
             if {path.name for path in data.iterdir()} - {LOCK, HOLDER}:
                 raise Unusable(
                     f"{data} is not empty: a backup is restored into a new folder (--data, HEADRACE_DATA)."
@@ -145,7 +154,7 @@ def restore(file: Path, data: Path) -> bool:
             _check(tar, members, file)
             try:
                 _unpack(tar, members[:-1], data)
-                folder.engine(lambda: 0).close()  # it can be read
+                open_engine(data, lambda: 0).close()  # it can be read
             except BaseException:
                 _empty(data)
                 raise

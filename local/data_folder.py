@@ -15,12 +15,10 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from local import Unusable
-from local.engine import server
 from local.engine.core import Engine
 
 FILE = "engine.db"
@@ -32,42 +30,30 @@ _AMAZONS = Path("dynamodb") / "shared-local-instance.db"
 _LOCK_SECONDS = 0.3  # who only asks for the holder has the lock for a moment
 
 
-@dataclass(frozen=True)
-class DataFolder:
-    """A folder that this process has."""
+def is_amazons(path: Path) -> bool:
+    """Does a folder hold what DynamoDB Local stored, and nothing of the embedded engine's?"""
+    return not (path / FILE).exists() and (path / _AMAZONS).exists()
 
-    path: Path
 
-    @property
-    def is_amazons(self) -> bool:
-        """Does it hold what DynamoDB Local stored, and nothing of the embedded engine's?"""
-        return not (self.path / FILE).exists() and (self.path / _AMAZONS).exists()
-
-    def engine(self, now_ms: Callable[[], int]) -> Engine:
-        """Its engine, open. Raises Unusable."""
-        if self.is_amazons:
-            raise Unusable(
-                f"{self.path} holds what DynamoDB Local stored ({_AMAZONS}). Run with --engine dynamodb-local to use "
-                "it, or choose another folder with --data or HEADRACE_DATA."
-            )
-        if (self.path / RESTORING).exists():
-            raise Unusable(f"A restore into {self.path} did not end: empty the folder, and restore again.")
-        try:
-            return Engine(self.path / FILE, now_ms)
-        except sqlite3.Error as error:
-            raise Unusable(
-                f"{self.path / FILE} cannot be used ({error}): is the disk full or read-only, or the file damaged?"
-            ) from None
-
-    @contextlib.contextmanager
-    def served(self, engine: Engine) -> Iterator[dict[str, str]]:
-        """Serve the engine to other processes of this user. Yields environment variables with which boto3 finds it."""
-        with server.serving(engine) as variables, announced(self.path, variables):
-            yield variables
+def open_engine(path: Path, now_ms: Callable[[], int]) -> Engine:
+    """The engine of a folder that this process has. Raises Unusable."""
+    if is_amazons(path):
+        raise Unusable(
+            f"{path} holds what DynamoDB Local stored ({_AMAZONS}). Run with --engine dynamodb-local to use "
+            "it, or choose another folder with --data or HEADRACE_DATA."
+        )
+    if (path / RESTORING).exists():
+        raise Unusable(f"A restore into {path} did not end: empty the folder, and restore again.")
+    try:
+        return Engine(path / FILE, now_ms)
+    except sqlite3.Error as error:
+        raise Unusable(
+            f"{path / FILE} cannot be used ({error}): is the disk full or read-only, or the file damaged?"
+        ) from None
 
 
 @contextlib.contextmanager
-def data_folder(path: Path, purpose: str) -> Iterator[DataFolder]:
+def data_folder(path: Path, purpose: str) -> Iterator[None]:
     """Take the folder, and make it where it is missing. Who wants it meanwhile learns the `purpose`, as "serves on
     http://127.0.0.1:8700". Raises Unusable."""
     make_private(path)
@@ -78,7 +64,7 @@ def data_folder(path: Path, purpose: str) -> Iterator[DataFolder]:
             )
         write_private(path / HOLDER, f"process {os.getpid()}, which {purpose}")
         (path / _WHERE).unlink(missing_ok=True)  # of a process that was killed
-        yield DataFolder(path)
+        yield
 
 
 def _lock(path: Path) -> sqlite3.Connection:

@@ -40,7 +40,7 @@ class _Shard:
     ended: bool = False
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(eq=False)
 class StreamPoller:
     """Reads the stream of a table from now on, and calls the function at least once with each record.
 

@@ -11,7 +11,7 @@ from chalice import Chalice
 
 from chalicelib.store.layout import Tables
 from local.functions import Context, Invocations, functions_of
-from local.store import client, stream_pollers
+from local.store import stream_pollers
 from local.triggers import Schedule, Triggers, repeat, schedules_of
 from tests.functional.triggered import BOUND_SECONDS, CallLog, Machine, app_of, new_table, offsets
 
@@ -197,7 +197,7 @@ def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str
     with new_table() as table:
         app = app_of(calls)
         invocations = Invocations(functions_of(app))
-        pollers = stream_pollers(functions_of(app), Tables(table.name.removesuffix("-log")), client)
+        pollers = stream_pollers(functions_of(app), Tables(table.name.removesuffix("-log")))
         triggers = Triggers(app, invocations, pollers)
         triggers.start()
         table.put("a", 1)
@@ -217,6 +217,6 @@ def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str
 
 def test_without_a_function_for_it_the_stream_is_left_alone(engine: str) -> None:
     app = Chalice("tiny", configure_logs=False)
-    pollers = stream_pollers(functions_of(app), Tables("no-such"), client)
+    pollers = stream_pollers(functions_of(app), Tables("no-such"))
     Triggers(app, Invocations({}), pollers).start()  # it would wait, and tell of the trouble
     assert not any(thread.name == "stream" for thread in threading.enumerate())
