@@ -190,7 +190,8 @@ class Client:
                 bytes_ += size
                 if len(items) == limit or bytes_ > _PAGE_BYTES:
                     sort_key = (index or table).keys.bytes_of(item)[1]
-                    is_last = of is not None and of.ends_with(sort_key, forward=forward)
+                    # DynamoDB says so at a range's end that is in it, but not of a condition for one key
+                    is_last = of is not None and ("<=" if forward else ">=", sort_key) in of.ends
                     return items, bytes_, None if is_last else item
         return items, bytes_, None
 

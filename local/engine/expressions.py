@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -22,14 +22,8 @@ Path = tuple[str, ...]
 _TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|[#:][A-Za-z0-9_]+|<=|>=|<>|\S")
 TEXTS = 2000  # as many expressions as are kept: a claim's depends on how many leases it changes
 _ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_ORDERED_TYPES = {"S", "N", "B"}
 # Which types a value of the request has, beside what is not every type's.
-_OPERANDS = {
-    **dict.fromkeys((*_ORDERED, "between"), _ORDERED_TYPES),
-    "attribute_type": {"S"},
-    "begins_with": {"S", "B"},
-}
-_TYPES = ("S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL", "L", "M")
+_OPERANDS = {**dict.fromkeys((*_ORDERED, "between"), "SNB"), "attribute_type": "S", "begins_with": "SB"}
 
 
 @dataclass
@@ -52,13 +46,10 @@ class Given:
     def use(self, expression: Expression[T]) -> T:
         """What was read. Raises Refused for a value of a wrong type."""
         self.used |= expression.placeholders
-        for kind, name in expression.operands:
-            ((type_, content),) = self.values[name].items()
-            if type_ not in _OPERANDS[kind] or (kind == "attribute_type" and content not in _TYPES):
-                raise invalid(
-                    f"Invalid {expression.what}: Incorrect operand type for operator or function; operator or "
-                    f"function: {kind}, operand type: {type_}"
-                )
+        tests = (test for test in expression.tests if test[0] in _OPERANDS)
+        for kind, name in ((kind, token) for kind, tokens in tests for token in tokens if token[0] == ":"):
+            if (type_ := next(iter(self.values[name]))) not in _OPERANDS[kind]:
+                raise invalid(f"Invalid {expression.what}: Incorrect operand type {type_} for {kind}")
         return expression.parts
 
     def check_all_used(self) -> None:
@@ -86,19 +77,22 @@ Test = Callable[[Item, Given], bool]
 class Expression(Generic[T]):
     """A text that was read.
 
-    `operands`: the values that not every type may have, each after what it stands in.
+    `tests`: the comparisons and functions of a condition: what each is, and its tokens.
     `attributes`: the names, or their placeholders, with which its paths begin.
+    `is_conjunction`: all of its tests must hold.
     """
 
     parts: T
     what: str
     placeholders: frozenset[str]
-    operands: tuple[tuple[str, str], ...]
+    tests: Sequence[tuple[str, Sequence[str]]]
     attributes: frozenset[str]
+    is_conjunction: bool
 
 
 @lru_cache(TEXTS)
-def _condition(text: str, what: str) -> Expression[Test]:
+def condition(text: str, what: str) -> Expression[Test]:
+    """Read a condition."""
     reader = Reader(text, what)
     return reader.finished(reader.either())
 
@@ -114,7 +108,7 @@ class Condition:
 
     def __init__(self, text: str, given: Given, what: str = "ConditionExpression") -> None:
         """Raises Refused."""
-        expression = _condition(text, what)
+        expression = condition(text, what)
         self._given = given
         self._test = given.use(expression)
         # What it asks about.
@@ -172,13 +166,9 @@ def _compared(kind: str, left: Value | None, right: Value | None) -> bool:
         return False
     if kind == "=":
         return left == right
-    if left.keys() != right.keys() or not left.keys() & _ORDERED_TYPES:
+    if left.keys() != right.keys() or next(iter(left)) not in "SNB":
         return False
     return bool(_ORDERED[kind](comparable(left), comparable(right)))
-
-
-def _has_type(value: Value, operand: Value) -> bool:
-    return operand["S"] in value
 
 
 def _begins_with(value: Value, operand: Value) -> bool:
@@ -186,7 +176,10 @@ def _begins_with(value: Value, operand: Value) -> bool:
     return kind in operand and bool(content.startswith(operand[kind]))
 
 
-_FUNCTIONS = {"attribute_type": _has_type, "begins_with": _begins_with}
+_FUNCTIONS: dict[str, Callable[[Value, Value], bool]] = {
+    "attribute_type": lambda value, operand: operand["S"] in value,
+    "begins_with": _begins_with,
+}
 
 
 class Reader:
@@ -197,7 +190,7 @@ class Reader:
         self._tokens: list[str] = _TOKEN.findall(text)
         self._at = 0
         self._attributes: set[str] = set()
-        self._operands: list[tuple[str, str]] = []
+        self._tests: list[tuple[str, Sequence[str]]] = []
         if not self._tokens:
             raise invalid(f"Invalid {what}: The expression can not be empty;")
 
@@ -210,7 +203,9 @@ class Reader:
         if not self.is_at_end:
             raise self.error()
         placeholders = frozenset(token for token in self._tokens if token[0] in "#:")
-        return Expression(parts, self._what, placeholders, tuple(self._operands), frozenset(self._attributes))
+        is_conjunction = {"OR", "NOT"}.isdisjoint(map(str.upper, self._tokens))
+        attributes = frozenset(self._attributes)
+        return Expression(parts, self._what, placeholders, self._tests, attributes, is_conjunction)
 
     def error(self) -> Exception:
         near = " ".join(self._tokens[max(0, self._at - 1) : self._at + 2])
@@ -294,8 +289,7 @@ class Reader:
             return test
         begin = self._at
         kind, test = self._function() if self._is_function() else self._comparison()
-        if kind in _OPERANDS:
-            self._operands += ((kind, each) for each in self._tokens[begin : self._at] if each[0] == ":")
+        self._tests.append((kind, self._tokens[begin : self._at]))
         return test
 
     def _is_function(self) -> bool:
@@ -343,10 +337,6 @@ class Reader:
                 return any(_compared("=", left(item, given), each(item, given)) for each in choices)
 
             return "in", is_in
-        kind = self.comparator()
+        kind = self.token(lambda token: token in ("=", "<>") or token in _ORDERED)
         right = self.operand()
         return kind, lambda item, given: _compared(kind, left(item, given), right(item, given))
-
-    def comparator(self) -> str:
-        """What stands between two operands."""
-        return self.token(lambda token: token in ("=", "<>") or token in _ORDERED)

@@ -8,23 +8,23 @@ projects. `definitions` has the requests that made the tables.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
 
 from .errors import invalid
-from .expressions import TEXTS, Expression, Given, Path, Reader
+from .expressions import Given, condition
 from .values import Item, behind_prefix, key_bytes, stored_item
 
 Connection = sqlite3.Connection
 _LAST_S = 1 << 53  # of an expiry: what is later never comes
 
 _WHAT = "KeyConditionExpression"
-# A comparison of a key condition: its kind, the key, and the placeholders of its values.
-_KeyTest = tuple[str, Path, list[str]]
+# How many tokens each of its comparisons has.
+_TOKENS = {**dict.fromkeys(("=", "<", "<=", ">", ">="), 3), "between": 5, "begins_with": 6}
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder(dict[str, Any]).decode
@@ -92,92 +92,49 @@ class Index:
         return (*self.keys.bytes_of(item), *table_keys.bytes_of(item), stored_item(part)[1], _encode(part))
 
 
-@dataclass(frozen=True)
-class KeyRange:
-    """The keys that a query asks for: one partition, and the sort keys from `low` to `high`, in bytes. `low_is_in` and
-    `high_is_in`: are the ends meant, too? None: there is no such end."""
+class KeyRange(NamedTuple):
+    """The keys that a query asks for: one partition, and how its sort keys compare with others, all in bytes."""
 
     partition: bytes
-    low: bytes | None = None
-    high: bytes | None = None
-    low_is_in: bool = True
-    high_is_in: bool = True
-    is_one_key: bool = False
-
-    def ends_with(self, sort_key: bytes, *, forward: bool) -> bool:
-        """Is this the last key that there may be? DynamoDB says that of a range that includes its end, and not where
-        the condition was for one key."""
-        end, is_in = (self.high, self.high_is_in) if forward else (self.low, self.low_is_in)
-        return is_in and end == sort_key and not self.is_one_key
+    ends: Sequence[tuple[str, bytes]] = ()
 
 
 def key_range(text: str, given: Given, keys: Mapping[str, str]) -> KeyRange:
     """What a key condition asks for. `keys`: the type of the partition key, then of the sort key, by name. Raises
     Refused."""
     hash_name, *_ = keys
+    expression = condition(text, _WHAT)
+    given.use(expression)
     found: dict[str, tuple[str, list[bytes]]] = {}
-    for kind, path, placeholders in given.use(_key_condition(text)):
-        name = ".".join(given.path(path))
-        if name not in keys:
+    for kind, tokens in expression.tests:
+        path = tokens[2] if kind == "begins_with" else tokens[0]
+        name = given.names.get(path, path)
+        values = [given.values[token] for token in tokens if token[0] == ":"]
+        is_simple = len(tokens) == _TOKENS.get(kind) and len(values) == 1 + (kind == "between")
+        if name not in keys or not is_simple:
             raise invalid(f"Query condition missed key schema element: {hash_name}")
         if name in found:
             raise invalid(f"{_WHAT}s must only contain one condition per key")
-        values = [given.values[placeholder] for placeholder in placeholders]
         if any(keys[name] not in value for value in values):
             raise invalid("Condition parameter type does not match schema type")
         found[name] = kind, [key_bytes(each, keys[name], name, is_hash=name == hash_name) for each in values]
-    kind, ends = found.pop(hash_name, ("", []))
-    if kind != "=":
+    kind, partitions = found.pop(hash_name, ("", []))
+    if kind != "=" or not expression.is_conjunction:
         raise invalid(f"Query condition missed key schema element: {hash_name}")
-    for sort_kind, sort_ends in found.values():
-        return _sort_range(ends[0], sort_kind, sort_ends[0], sort_ends[-1])
-    return KeyRange(ends[0])
+    for sort_kind, sort_keys in found.values():
+        return KeyRange(partitions[0], _ends(sort_kind, sort_keys))
+    return KeyRange(partitions[0])
 
 
-@lru_cache(TEXTS)
-def _key_condition(text: str) -> Expression[list[_KeyTest]]:
-    reader = Reader(text, _WHAT)
-    return reader.finished(_key_tests(reader))
-
-
-def _key_tests(reader: Reader) -> list[_KeyTest]:
-    """Comparisons, of which all must hold."""
-    return [test for tests in reader.several(lambda: _key_test(reader), "AND") for test in tests]
-
-
-def _key_test(reader: Reader) -> list[_KeyTest]:
-    if reader.takes("("):
-        found = _key_tests(reader)
-        reader.expect(")")
-        return found
-    if reader.takes("BEGINS_WITH"):
-        reader.expect("(")
-        path = reader.path()
-        reader.expect(",")
-        found = [("begins_with", path, [reader.value()])]
-        reader.expect(")")
-        return found
-    path = reader.path()
-    if reader.takes("BETWEEN"):
-        low = reader.value()
-        reader.expect("AND")
-        return [("between", path, [low, reader.value()])]
-    kind = reader.comparator()
-    if kind == "<>":
-        raise invalid("Query key condition not supported")
-    return [(kind, path, [reader.value()])]
-
-
-def _sort_range(partition: bytes, kind: str, first: bytes, last: bytes) -> KeyRange:
+def _ends(kind: str, keys: Sequence[bytes]) -> Sequence[tuple[str, bytes]]:
     if kind == "begins_with":
-        return KeyRange(partition, first, behind_prefix(first), high_is_in=False)
-    if kind in ("<", "<="):
-        return KeyRange(partition, None, first, high_is_in=kind == "<=")
-    if kind in (">", ">="):
-        return KeyRange(partition, first, None, low_is_in=kind == ">=")
-    if last < first:
+        behind = behind_prefix(keys[0])
+        return [(">=", keys[0]), *([("<", behind)] if behind else [])]
+    if kind != "between":
+        return [(kind, keys[0])]
+    if keys[1] < keys[0]:
         raise invalid(f"Invalid {_WHAT}: The BETWEEN operator requires its upper bound to be the greater")
-    return KeyRange(partition, first, last, is_one_key=kind == "=")
+    return [(">=", keys[0]), ("<=", keys[1])]
 
 
 @dataclass(frozen=True)
@@ -312,11 +269,9 @@ class Table:
         if of is not None:
             where.append("p = ?")
             values.append(of.partition)
-            ends = ((of.low, ">=" if of.low_is_in else ">"), (of.high, "<=" if of.high_is_in else "<"))
-            for end, sign in ends:
-                if end is not None:
-                    where.append(f"s {sign} ?")
-                    values.append(end)
+            for sign, end in of.ends:
+                where.append(f"s {sign} ?")
+                values.append(end)
         if start is not None:
             place = self.keys.bytes_of(start)
             values += place if index is None else (*index.keys.bytes_of(start), *place)
