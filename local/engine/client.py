@@ -9,6 +9,7 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
+from .changes import VIEW
 from .core import ARN, Change, Engine
 from .errors import Refused, invalid, unknown
 from .expressions import Condition, Given, projected, projection
@@ -141,7 +142,9 @@ class Client:
 
     def _list(self, request: Mapping[str, Any], text: str | None) -> Answer:
         table = self.engine.table(request["TableName"])
-        index = table.index(request["IndexName"]) if request.get("IndexName") else None
+        index = table.index if "IndexName" in request else None
+        if "IndexName" in request and (index is None or index.name != request["IndexName"] or text is None):
+            raise invalid(f"The table does not have the specified index: {request['IndexName']}")
         if index and request.get("ConsistentRead"):
             raise invalid("Consistent reads are not supported on global secondary indexes")
         keys = index.keys if index else table.keys
@@ -240,8 +243,7 @@ class Client:
     def _described(self, table: Table) -> Answer:
         definition = {name: value for name, value in table.definition.items() if name != "TimeToLive"}
         described = {**definition, "TableStatus": "ACTIVE", "TableArn": f"{ARN}{table.name}"}
-        if table.indexes:
-            indexes = definition["GlobalSecondaryIndexes"]
+        if indexes := definition.get("GlobalSecondaryIndexes"):
             described["GlobalSecondaryIndexes"] = [{**each, "IndexStatus": "ACTIVE"} for each in indexes]
         if feed := self.engine.feed_of(table):
             described |= {"LatestStreamArn": feed.arn, "LatestStreamLabel": feed.arn.rpartition("/")[2]}
@@ -261,7 +263,7 @@ class Streams:
         description = {
             "StreamArn": feed.arn,
             "StreamStatus": "ENABLED",
-            "StreamViewType": feed.table.view,
+            "StreamViewType": VIEW,
             "TableName": feed.table.name,
             "CreationRequestDateTime": datetime.now(UTC),
             "KeySchema": feed.table.definition["KeySchema"],
@@ -307,7 +309,7 @@ def _write_units(changes: Sequence[Change]) -> int:
     return rows + sum(
         item is not None and set(index.keys.names) <= item.keys()
         for each in changes
-        for index in each.write.table.indexes
+        if (index := each.write.table.index)
         for item in (each.old.item if each.old else None, each.new)
     )
 

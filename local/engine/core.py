@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from .changes import Feed
-from .errors import Refused, condition_failed, invalid, no_table
+from .changes import VIEW, Feed
+from .errors import Refused, condition_failed, invalid, no_table, unknown
 from .expressions import Condition, Given
 from .storage import Storage
 from .tables import SCHEMA, Connection, Row, Table
@@ -73,7 +73,7 @@ class Change:
         """Store it."""
         if self.write.kind != "ConditionCheck":
             table, place = self.write.table, self.write.place
-            self.data = table.replace(connection, place, self.old, self.new, self.size)
+            self.data = table.replace(connection, place, self.new, self.size)
 
 
 @dataclass
@@ -129,6 +129,11 @@ class Engine:
     def create(self, definition: dict[str, Any]) -> Table:
         """Make a table. Raises Refused."""
         name = definition["TableName"]
+        indexes = definition.get("GlobalSecondaryIndexes") or []
+        projections = [each["Projection"]["ProjectionType"] for each in indexes]
+        view = (definition.get("StreamSpecification") or {}).get("StreamViewType", VIEW)
+        if projections not in ([], ["INCLUDE"]) or view != VIEW:
+            raise unknown(f"tables with indexes of {projections}, or a stream of {view},")
 
         def make(connection: Connection) -> Table:
             if name in self._tables:
@@ -171,7 +176,7 @@ class Engine:
 
     def _open(self, table: Table) -> None:
         self._tables[table.name] = table
-        if table.view and table.name not in self._feeds:
+        if table.has_stream and table.name not in self._feeds:
             self._feeds[table.name] = Feed(table, f"{ARN}{table.name}/stream/{self.now_ms()}")
 
     # Writes
@@ -190,8 +195,8 @@ class Engine:
         shows_refused = request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
         if kind == "Put":
             item, size = stored_item(request["Item"])
-            for index in table.indexes:
-                index.entry(item, table.keys)  # refuses keys of another type
+            if table.index:
+                table.index.place(item)  # refuses keys of another type
             return Write(kind, table, table.keys.bytes_of(item), {}, condition, shows_refused, item, size)
         key, _ = stored_item(request["Key"])
         table.keys.check_only(key)

@@ -1,14 +1,13 @@
 """The tables and their rows, as SQLite keeps them.
 
-Each table of DynamoDB is one of SQLite's: the keys as bytes that sort alike, the item's size, when it expires (s), the
-item itself as MessagePack. An index is a table, too, whose rows have the keys of both and the part of the item that it
-projects. `definitions` has the requests that made the tables.
+Each table of DynamoDB is one of SQLite's: the keys as bytes that sort alike, also those of its one index, the item's
+size, when it expires (s), the item itself as MessagePack. `definitions` has the requests that made the tables.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ Connection = sqlite3.Connection
 _LAST_S = 1 << 53  # of an expiry: what is later never comes
 
 _WHAT = "KeyConditionExpression"
+_CHANGED = ", ".join(f"{column} = excluded.{column}" for column in ("q", "r", "size", "x", "item"))
 # How many tokens each of its comparisons has.
 _TOKENS = {**dict.fromkeys(("=", "<", "<=", ">", ">="), 3), "between": 5, "begins_with": 6}
 
@@ -64,7 +64,6 @@ class Keys:
 class Row(NamedTuple):
     """A stored item. `data` is its MessagePack; each reading of `item` makes another one."""
 
-    id: int
     size: int
     data: bytes
 
@@ -75,21 +74,15 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Index:
-    """A global secondary index. `attributes` None: it has whole items."""
+    """A global secondary index. `attributes` are those that it shows."""
 
     name: str
-    sql: str
     keys: Keys
-    attributes: frozenset[str] | None
+    attributes: frozenset[str]
 
-    def entry(self, item: Item, table_keys: Keys) -> tuple[bytes, bytes, bytes, bytes, int, bytes] | None:
-        """The index's row of an item; None where it lacks a key of the index."""
-        if not item.keys() >= self.keys.types.keys():
-            return None
-        part = item
-        if self.attributes is not None:
-            part = {name: value for name, value in item.items() if name in self.attributes}
-        return (*self.keys.bytes_of(item), *table_keys.bytes_of(item), stored_item(part)[1], _encode(part))
+    def place(self, item: Item) -> tuple[bytes, bytes] | tuple[None, None]:
+        """The index's keys of an item; none where it is not in the index. Raises Refused."""
+        return self.keys.bytes_of(item) if item.keys() >= self.keys.types.keys() else (None, None)
 
 
 class KeyRange(NamedTuple):
@@ -154,94 +147,66 @@ class Table:
         return self.definition.get("TimeToLive")
 
     @property
-    def view(self) -> str | None:
-        """What its stream shows; None: it has none."""
-        stream = self.definition.get("StreamSpecification") or {}
-        return str(stream["StreamViewType"]) if stream.get("StreamEnabled") else None
+    def has_stream(self) -> bool:
+        return bool((self.definition.get("StreamSpecification") or {}).get("StreamEnabled"))
 
     @cached_property
     def keys(self) -> Keys:
-        return self._keys_of(self.definition["KeySchema"])
+        return self._keys_of(self.definition)
 
     @cached_property
-    def indexes(self) -> tuple[Index, ...]:
-        return tuple(
-            Index(each["IndexName"], f"i{self.id}_{n}", self._keys_of(each["KeySchema"]), self._part_of(each))
-            for n, each in enumerate(self.definition.get("GlobalSecondaryIndexes") or ())
-        )
+    def index(self) -> Index | None:
+        """Its one index, if it has one."""
+        for each in self.definition.get("GlobalSecondaryIndexes") or ():
+            keys, shown = self._keys_of(each), each["Projection"]["NonKeyAttributes"]
+            return Index(each["IndexName"], keys, frozenset((*self.keys.names, *keys.names, *shown)))
+        return None
 
-    def _keys_of(self, schema: Iterable[Mapping[str, str]]) -> Keys:
-        attributes = self.definition["AttributeDefinitions"]
-        types = {each["AttributeName"]: each["AttributeType"] for each in attributes}
-        kinds = {each["KeyType"]: each["AttributeName"] for each in schema}
-        return Keys({kinds[kind]: types[kinds[kind]] for kind in ("HASH", "RANGE") if kind in kinds})
-
-    def _part_of(self, index: Mapping[str, Any]) -> frozenset[str] | None:
-        projection = index["Projection"]
-        if projection["ProjectionType"] == "ALL":
-            return None
-        keys = (*self.keys.names, *self._keys_of(index["KeySchema"]).names)
-        return frozenset((*keys, *projection.get("NonKeyAttributes", ())))
+    def _keys_of(self, definition: Mapping[str, Any]) -> Keys:
+        types = {
+            each["AttributeName"]: each["AttributeType"] for each in self.definition["AttributeDefinitions"]
+        }
+        names = {each["KeyType"]: each["AttributeName"] for each in definition["KeySchema"]}
+        return Keys({names[kind]: types[names[kind]] for kind in ("HASH", "RANGE") if kind in names})
 
     # What is done with rows
 
     def create(self, connection: Connection) -> None:
-        """Make SQLite's tables."""
-        columns = "p BLOB, s BLOB, size INTEGER, x INTEGER, item BLOB"
+        """Make SQLite's table: `p` and `s` are the keys, `q` and `r` those of the index."""
+        columns = "p BLOB, s BLOB, q BLOB, r BLOB, size INTEGER, x INTEGER, item BLOB"
         connection.execute(f"CREATE TABLE t{self.id} ({columns})")
         connection.execute(f"CREATE UNIQUE INDEX t{self.id}_k ON t{self.id} (p, s)")
         connection.execute(f"CREATE INDEX t{self.id}_x ON t{self.id} (x) WHERE x IS NOT NULL")
-        for index in self.indexes:
-            columns = "p BLOB, s BLOB, tp BLOB, ts BLOB, size INTEGER, item BLOB, PRIMARY KEY (p, s, tp, ts)"
-            connection.execute(f"CREATE TABLE {index.sql} ({columns}) WITHOUT ROWID")
+        connection.execute(f"CREATE INDEX t{self.id}_i ON t{self.id} (q, r, p, s) WHERE q IS NOT NULL")
 
     def drop(self, connection: Connection) -> None:
-        """Remove them."""
-        for name in (f"t{self.id}", *(index.sql for index in self.indexes)):
-            connection.execute(f"DROP TABLE {name}")
+        """Remove it."""
+        connection.execute(f"DROP TABLE t{self.id}")
 
     def clear(self, connection: Connection) -> None:
         """Remove all rows."""
-        for name in (f"t{self.id}", *(index.sql for index in self.indexes)):
-            connection.execute(f"DELETE FROM {name}")
+        connection.execute(f"DELETE FROM t{self.id}")
 
     def get(self, connection: Connection, place: tuple[bytes, bytes]) -> Row | None:
         """The row at a place."""
-        sql = f"SELECT rowid, size, item FROM t{self.id} WHERE p = ? AND s = ?"
+        sql = f"SELECT size, item FROM t{self.id} WHERE p = ? AND s = ?"
         found = connection.execute(sql, place).fetchone()
         return Row(*found) if found else None
 
     def replace(
-        self,
-        connection: Connection,
-        place: tuple[bytes, bytes],
-        old: Row | None,
-        item: Item | None,
-        size: int,
+        self, connection: Connection, place: tuple[bytes, bytes], item: Item | None, size: int
     ) -> bytes | None:
-        """Store an item in the place of a row; None: delete that. Returns the stored bytes."""
-        data = None if item is None else _encode(item)
+        """Store an item at a place; None: delete what is there. Returns the stored bytes."""
         if item is None:
-            if old is not None:
-                connection.execute(f"DELETE FROM t{self.id} WHERE rowid = ?", (old.id,))
-        elif old is None:
-            sql = f"INSERT INTO t{self.id} (p, s, size, x, item) VALUES (?, ?, ?, ?, ?)"
-            connection.execute(sql, (*place, size, self._expiry(item), data))
-        else:
-            sql = f"UPDATE t{self.id} SET size = ?, x = ?, item = ? WHERE rowid = ?"
-            connection.execute(sql, (size, self._expiry(item), data, old.id))
-        for index in self.indexes:
-            self._reindex(connection, index, old, item)
+            connection.execute(f"DELETE FROM t{self.id} WHERE p = ? AND s = ?", place)
+            return None
+        data = _encode(item)
+        index_place = self.index.place(item) if self.index else (None, None)
+        sql = (
+            f"INSERT INTO t{self.id} VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (p, s) DO UPDATE SET {_CHANGED}"
+        )
+        connection.execute(sql, (*place, *index_place, size, self._expiry(item), data))
         return data
-
-    def _reindex(self, connection: Connection, index: Index, old: Row | None, item: Item | None) -> None:
-        before = index.entry(old.item, self.keys) if old is not None else None
-        after = index.entry(item, self.keys) if item is not None else None
-        if before is not None and (after is None or after[:4] != before[:4]):
-            where = "p = ? AND s = ? AND tp = ? AND ts = ?"
-            connection.execute(f"DELETE FROM {index.sql} WHERE {where}", before[:4])
-        if after is not None and after != before:
-            connection.execute(f"INSERT OR REPLACE INTO {index.sql} VALUES (?, ?, ?, ?, ?, ?)", after)
 
     def _expiry(self, item: Item) -> int | None:
         text = item[self.ttl].get("N") if self.ttl and self.ttl in item else None
@@ -262,31 +227,28 @@ class Table:
         *,
         forward: bool = True,
     ) -> Generator[tuple[int, Item]]:
-        """Sizes and items, in the order of their keys, of a range or (None) of all, behind the keys in `start`."""
-        columns = ["p", "s"] if index is None else ["p", "s", "tp", "ts"]
+        """Sizes and items, in the order of their keys, of a range or (None) of all, behind the keys in `start`. With
+        the index, what that shows of them."""
+        columns = ["p", "s"] if index is None else ["q", "r", "p", "s"]
         where: list[str] = []
         values: list[bytes] = []
         if of is not None:
-            where.append("p = ?")
-            values.append(of.partition)
-            for sign, end in of.ends:
-                where.append(f"s {sign} ?")
-                values.append(end)
+            partition, sort_key, *_ = columns
+            where += [f"{partition} = ?", *(f"{sort_key} {sign} ?" for sign, _ in of.ends)]
+            values += [of.partition, *(end for _, end in of.ends)]
         if start is not None:
             place = self.keys.bytes_of(start)
             values += place if index is None else (*index.keys.bytes_of(start), *place)
             marks = ", ".join("?" * len(columns))
             where.append(f"({', '.join(columns)}) {'>' if forward else '<'} ({marks})")
-        sql = f"SELECT size, item FROM {f't{self.id}' if index is None else index.sql}"
+        sql = f"SELECT size, item FROM t{self.id}"
         if where:
             sql += f" WHERE {' AND '.join(where)}"
         sql += f" ORDER BY {', '.join(c if forward else f'{c} DESC' for c in columns)}"
         for size, data in connection.execute(sql, values):
-            yield size, _decode(data)
-
-    def index(self, name: str) -> Index:
-        """One of its indexes. Raises Refused."""
-        for index in self.indexes:
-            if index.name == name:
-                return index
-        raise invalid(f"The table does not have the specified index: {name}")
+            item = _decode(data)
+            if index is None:
+                yield size, item
+            else:
+                part, size = stored_item({name: item[name] for name in item if name in index.attributes})
+                yield size, part
