@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-from .errors import invalid, unknown
+from .errors import invalid
 from .values import Item, Value, comparable, stored_value
 
 T = TypeVar("T")
@@ -98,9 +98,9 @@ def condition(text: str, what: str) -> Expression[Test]:
 
 
 @lru_cache(TEXTS)
-def _projection(text: str) -> Expression[list[Path]]:
+def _projection(text: str) -> Expression[list[str]]:
     reader = Reader(text, "ProjectionExpression")
-    return reader.finished(reader.several(reader.path))
+    return reader.finished(reader.several(reader.name))
 
 
 class Condition:
@@ -121,10 +121,7 @@ class Condition:
 
 def projection(text: str | None, given: Given) -> list[str] | None:
     """The attributes that a request asks for; None: all. Raises Refused."""
-    paths = given.use(_projection(text)) if text is not None else None
-    if paths is not None and any(len(path) > 1 for path in paths):
-        raise unknown("parts of an attribute in a projection")
-    return None if paths is None else [given.name(path[0]) for path in paths]
+    return None if text is None else [given.name(step) for step in given.use(_projection(text))]
 
 
 def projected(item: Item, names: list[str] | None) -> Item:
@@ -208,9 +205,11 @@ class Reader:
         return Expression(parts, self._what, placeholders, self._tests, attributes, is_conjunction)
 
     def error(self) -> Exception:
+        """What comes next is wrong, or a part of the language that Headrace does not use."""
         near = " ".join(self._tokens[max(0, self._at - 1) : self._at + 2])
-        token = "<EOF>" if self.is_at_end else self._tokens[self._at]
-        return invalid(f'Invalid {self._what}: Syntax error; token: "{token}", near: "{near}"')
+        return invalid(
+            f'Invalid {self._what}: Syntax error, or not known to the embedded engine; near: "{near}"'
+        )
 
     def next_is(self, *tokens: str) -> bool:
         """Are these the next tokens?"""
@@ -242,15 +241,12 @@ class Reader:
 
     def path(self) -> Path:
         """A path through maps."""
-        steps = [self._name()]
+        steps = self.several(self.name, ".")
         self._attributes.add(steps[0])
-        while self.takes("."):
-            steps.append(self._name())
-        if self.next_is("["):
-            raise unknown("elements of lists in expressions")
         return tuple(steps)
 
-    def _name(self) -> str:
+    def name(self) -> str:
+        """One step of a path."""
         return self.token(lambda token: token[0] == "#" or token[0].isalpha())
 
     def value(self) -> str:

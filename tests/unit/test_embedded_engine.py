@@ -143,10 +143,6 @@ def test_what_has_expired_goes_and_its_stream_says_who_removed_it(client: Client
     [
         ({"Item": {"k": {"S": "a"}}, "Expected": {}}, "Expected of PutItem"),
         ({"Item": {"k": {"S": "a"}, "set": {"SS": ["a"]}}}, "attribute values of type SS"),
-        (
-            {"Item": {"k": {"S": "a"}}, "ConditionExpression": "attribute_exists(l[0])"},
-            "elements of lists in expressions",
-        ),
     ],
 )
 def test_what_it_does_not_know_is_named(client: Client, request_: dict[str, Any], named: str) -> None:
