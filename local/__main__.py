@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from chalicelib import settings, wiring
+from chalicelib.api import http
+from chalicelib.console import actions
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.wiring import Deps
 from local import Unusable, log
 from local import options as command_line
 from local.clock import ClockController, HandClock, ResetController, Services, seconds_to_due
-from local.engine.core import Engine
+from local.data_folder import read_token, write_private
 from local.functions import Invocations, functions_of
 from local.gateway import Gateway, Throttle
 from local.log import LoggedGateway, hello
@@ -73,8 +75,15 @@ def run(options: Options) -> None:
         drop = expiry(engine, functions) if engine else None
         triggers = Triggers(front.app, invocations, store.pollers(functions), drop)
         token = _admin_token(options, store, services())
-        for controller in _controllers(options, clock, services, invocations, engine, token):
-            controller.register(front.app, front.authorize)
+        calls = []
+        if options.clock == MOVABLE:
+            forget = engine.drop_expired if engine else lambda: 0
+            mover = ClockController(clock=clock, deps=services, invocations=invocations, forget=forget)
+            calls.append(mover.call)
+            actions.add_call(mover.call)  # the console's slider
+        if options.ephemeral and engine and token:
+            calls.append(ResetController(services, clock, token, engine.clear).call)
+        http.register(front.app, front.authorize, calls)
         logger = log.logger(options.log)  # before anything runs that logs
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
@@ -132,22 +141,6 @@ def _services(
     return services
 
 
-def _controllers(
-    options: Options,
-    clock: HandClock,
-    services: Services,
-    invocations: Invocations,
-    engine: Engine | None,
-    token: str | None,
-) -> Iterator[ClockController | ResetController]:
-    """The calls that only a local service has."""
-    if options.clock == MOVABLE:
-        forget = engine.drop_expired if engine else lambda: 0
-        yield ClockController(clock=clock, deps=services, invocations=invocations, forget=forget)
-    if options.ephemeral and engine and token:
-        yield ResetController(services, clock, token, engine.clear)
-
-
 def _load_functions(file: Path, deps: Deps) -> None:
     """Run the user's file now, that what is wrong with it is not met by each delivery."""
     try:
@@ -160,13 +153,13 @@ def _load_functions(file: Path, deps: Deps) -> None:
 def _admin_token(options: Options, store: Store, deps: Deps) -> str | None:
     """Create the tables and see to the admin token; its text, or None: it was made earlier, and is kept nowhere."""
     _create_tables(options, deps)
-    file = store.tokens
+    file = None if options.token else store.token_file
     try:
-        if file and not options.token:
-            return deps.tokens.ensure_admin(file.read(), file.write)
-        return deps.tokens.ensure_admin(options.token)
+        if file is None:
+            return deps.tokens.ensure_admin(options.token)
+        return deps.tokens.ensure_admin(read_token(file), lambda text: write_private(file, f"{text}\n"))
     except ValueError as error:
-        place = f" (it is read from {file.path})" if file and not options.token else ""
+        place = f" (it is read from {file})" if file else ""
         raise Unusable(f"{error}{place}.") from None
 
 

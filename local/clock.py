@@ -12,14 +12,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
-from chalice.app import Chalice
 from msgspec import Meta, Struct
 
 from chalicelib import functions
-from chalicelib.api import http
 from chalicelib.api.calls import Call, Context, Reach, Response
 from chalicelib.api.fields import at
-from chalicelib.console import actions
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
@@ -114,11 +111,6 @@ class ClockController:
         """The call that moves the clock."""
         do = self.move_clock
         return Call("POST", "/v1/clock", do, ("admin",), ClockBody, (), False, reach=Reach.SERVICE)
-
-    def register(self, app: Chalice, authorizer: Any) -> None:
-        """Give the app the call."""
-        http.register(app, authorizer, [self.call])
-        actions.add_call(self.call)  # the console's slider
 
     def move_clock(self, context: Context) -> Response[dict[str, Any]]:
         """Move the time. The answer has the time reached, and `finished`: it is the time asked for, no delivery is
@@ -227,10 +219,10 @@ class ResetController:
     token: str
     clear: Callable[[], None]
 
-    def register(self, app: Chalice, authorizer: Any) -> None:
-        """Give the app the call."""
-        reset = Call("POST", "/v1/reset", self.reset, ("admin",), None, (), False, reach=Reach.SERVICE)
-        http.register(app, authorizer, [reset])
+    @property
+    def call(self) -> Call:
+        """The call that forgets."""
+        return Call("POST", "/v1/reset", self.reset, ("admin",), None, (), False, reach=Reach.SERVICE)
 
     def reset(self, context: Context) -> Response[None]:
         """Start again, at the machine's time."""

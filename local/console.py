@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from local import Unusable
-from local.data_folder import TokenFile
+from local.data_folder import read_token
 
 _SECONDS = 10
 
@@ -44,10 +44,10 @@ def main() -> None:
     url = os.environ.get("HEADRACE_URL") or default
     parser.add_argument("--url", default=url, help="HEADRACE_URL (%(default)s)")
     options = parser.parse_args()
-    token_file = TokenFile(Path(os.environ.get("HEADRACE_DATA") or ".data") / "token")
-    token = os.environ.get("HEADRACE_TOKEN") or token_file.read()
+    file = Path(os.environ.get("HEADRACE_DATA") or ".data") / "token"
+    token = os.environ.get("HEADRACE_TOKEN") or read_token(file)
     if not token:
-        raise Unusable(f"Set HEADRACE_TOKEN: there is no token in {token_file.path}.")
+        raise Unusable(f"Set HEADRACE_TOKEN: there is no token in {file}.")
     print(link(options.url, token))
 
 

@@ -139,22 +139,13 @@ def write_private(file: Path, content: str | bytes) -> None:
     draft.replace(file)
 
 
-class TokenFile:
-    """The admin token made at the first start, kept for the following ones in a file that only its owner reads."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def read(self) -> str | None:
-        """The token; None if there is none. Raises Unusable."""
-        try:
-            return self.path.read_text().strip() or None
-        except FileNotFoundError:
-            return None
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise Unusable(f"{self.path} cannot be used ({why}): it keeps the admin token.") from None
-
-    def write(self, token: str) -> None:
-        """Keep it, in one step, so that a crash leaves all of it or none."""
-        write_private(self.path, token + "\n")
+def read_token(file: Path) -> str | None:
+    """The admin token made at the first start, which is kept for the following ones; None if there is none. Raises
+    Unusable."""
+    try:
+        return file.read_text().strip() or None
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Unusable(f"{file} cannot be used ({why}): it keeps the admin token.") from None

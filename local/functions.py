@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from chalice.app import Chalice
@@ -40,26 +40,27 @@ def functions_of(app: Chalice) -> dict[str, Function]:
     return {name: app.handler_map[name] for name in names}
 
 
-@dataclass(kw_only=True, eq=False)
 class Context:
     """The context of a Lambda invocation, which has so many seconds."""
 
-    function_name: str
-    request_id: InitVar[str]
-    stop: threading.Event
-    seconds: InitVar[float] = FUNCTION_SECONDS
-    clock: Callable[[], float] = time.monotonic
     memory_limit_in_mb = 512
 
-    def __post_init__(self, request_id: str, seconds: float) -> None:
-        self.aws_request_id = request_id
-        self.invoked_function_arn = _ARN + self.function_name
-        self._deadline = self.clock() + seconds
+    def __init__(
+        self,
+        function_name: str,
+        request_id: str,
+        stop: threading.Event,
+        seconds: float = FUNCTION_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.function_name, self.aws_request_id = function_name, request_id
+        self.invoked_function_arn = _ARN + function_name
+        self._stop, self._clock, self._deadline = stop, clock, clock() + seconds
 
     def get_remaining_time_in_millis(self) -> int:
         """Milliseconds until the time-out; 0 when this process is about to end, so that functions finish early."""
-        left_ms = int((self._deadline - self.clock()) * 1000)
-        return 0 if self.stop.is_set() else max(0, left_ms)
+        left_ms = int((self._deadline - self._clock()) * 1000)
+        return 0 if self._stop.is_set() else max(0, left_ms)
 
 
 def attempt(function: Function, event: Any, context: Context) -> bool:

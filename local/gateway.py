@@ -24,17 +24,14 @@ from urllib.parse import parse_qs
 from chalice import local as aws
 from chalice.app import Chalice
 
+from chalicelib.api import problems
 from chalicelib.api.gateway import cors
 from chalicelib.domain import token_bucket
 from chalicelib.domain.limits import MAX_REQUEST_BYTES
 
 INTEGRATION_SECONDS = 29.0
 _MEMORY_MB = 512
-_HEADERS = {
-    "Content-Type": "application/problem+json",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
+_HEADERS = {"Content-Type": problems.MEDIA_TYPE, **problems.EVERYWHERE}
 _LATER = {"Retry-After": "1"}
 
 # Status, headers, body.
@@ -215,18 +212,13 @@ class Gateway:
         if not token.strip() or not token.isascii():
             raise unauthorized()
         try:
-            result, _ = self._authorizer.authorize(path, event, context)
-        except aws.NotAuthorizedError:
-            raise unauthorized() from None
+            return self._authorizer.authorize(path, event, context)[0]
         except aws.ForbiddenError:
             raise forbidden() from None
-        except aws.LocalGatewayException as error:
-            raise RuntimeError("The authorizer returned no policy") from error
         except Exception as error:
             if str(error) == "Unauthorized":  # the word by which API Gateway knows a refusal from a failure
                 raise unauthorized() from None
             raise
-        return result
 
 
 def _unpack(response: dict[str, Any]) -> Answer:

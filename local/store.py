@@ -15,7 +15,7 @@ from chalicelib.ports.world import Clock, Invoker
 from chalicelib.settings import Settings, read
 from chalicelib.store.layout import Tables
 from local import Unusable
-from local.data_folder import FILE, TokenFile, announced, data_folder, open_engine
+from local.data_folder import FILE, announced, data_folder, open_engine
 from local.engine.client import Client, Streams
 from local.engine.core import Engine
 from local.engine.dynamodb_local import dynamodb_local
@@ -41,14 +41,14 @@ class Store:
     `ending`: what becomes of the messages when the service ends.
     `readers`: the functions that its changes are carried to.
     `parts`: the ports beside those on the engine.
-    `tokens`: where the first token is kept; None: nowhere, it is a new one each time.
+    `token_file`: where the first token is kept; None: nowhere, it is a new one each time.
     `engine`: the embedded one, which drops expired rows when it is asked.
     """
 
     ending: str
     readers: Sequence[str]
     parts: Callable[[], Mapping[str, Any]]
-    tokens: TokenFile | None = None
+    token_file: Path | None = None
     engine: Engine | None = None
 
     def adapters(self, settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
@@ -91,7 +91,7 @@ def open_store(options: Options, clock: Clock) -> Iterator[Store]:
         stack.callback(jobs.stop)
         parts = {"cipher": FileCipher(data / "key"), "jobs": jobs}
         ending = f"what was accepted stays in {options.endpoint or data}"
-        yield Store(ending, readers, lambda: parts, TokenFile(data / "token"), own)
+        yield Store(ending, readers, lambda: parts, data / "token", own)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@ invocations."""
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
@@ -14,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from chalice.app import Chalice, ScheduledEventConfig
+from chalice.app import Chalice, Rate, ScheduledEventConfig
 
 from local.functions import Function, Invocations, functions_of
 from local.stream import StreamPoller
@@ -22,8 +21,7 @@ from local.stream import StreamPoller
 _READY_SECONDS = 5.0
 _STOP_SECONDS = 5.0
 _EXPIRY = "drop expired rows"
-_RATE = re.compile(r"rate\(([0-9]+) (minute|hour|day)s?\)")
-_SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
+_SECONDS = {Rate.MINUTES: 60, Rate.HOURS: 3600, Rate.DAYS: 86400}
 
 
 class Triggers:
@@ -93,12 +91,11 @@ def schedules_of(app: Chalice) -> list[Schedule]:
     for source in app.event_sources:
         if not isinstance(source, ScheduledEventConfig):
             continue
-        expression = source.schedule_expression
-        text = expression if isinstance(expression, str) else expression.to_string()
-        if match := _RATE.fullmatch(text):
-            schedules.append(Schedule(source.name, int(match[1]) * _SECONDS[match[2]]))
+        rate = source.schedule_expression
+        if isinstance(rate, Rate):
+            schedules.append(Schedule(source.name, rate.value * _SECONDS[rate.unit]))
         else:
-            print(f"{source.name} does not run here: {text} is not a rate.", file=sys.stderr)
+            print(f"{source.name} does not run here: its schedule is no Rate.", file=sys.stderr)
     return schedules
 
 

@@ -138,7 +138,7 @@ def test_functions_of_an_app_may_run_in_many_threads(calls: CallLog) -> None:
 
 def test_schedules_are_those_of_the_app(capsys: pytest.CaptureFixture[str]) -> None:
     assert schedules_of(app_of(CallLog())) == [Schedule("minutely", 60), Schedule("quarterly", 6 * 3600)]
-    assert "nightly does not run here: cron(0 3 * * ? *) is not a rate." in capsys.readouterr().err
+    assert "nightly does not run here: its schedule is no Rate." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def app_of(calls: CallLog) -> Chalice:
         context: Any = event.context
         calls.add((context.function_name, event.detail_type, event.resources))
 
-    @app.schedule("rate(6 hours)", name="quarterly")
+    @app.schedule(Rate(6, Rate.HOURS), name="quarterly")
     def renamed(event: CloudWatchEvent) -> None:
         calls.add(("quarterly", event.time))
         raise ZeroDivisionError("a failure of the app's")
