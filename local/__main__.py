@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import pkgutil
 import signal
 import sys
 import threading
@@ -39,10 +40,10 @@ _ROTATE = (
 )
 _TERMINAL_GONE = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
 _COMMANDS = {
-    "env": ("local.env", "main"),
-    "backup": ("local.backup", "backup_main"),
-    "restore": ("local.backup", "restore_main"),
-    "repair": ("local.repair", "main"),
+    "env": "local.env:main",
+    "backup": "local.backup:backup_main",
+    "restore": "local.backup:restore_main",
+    "repair": "local.repair:main",
 }
 # a thread whose commit is on the disk waits so long for one that computes: a fifth of Python's
 _SWITCH_SECONDS = 0.001
@@ -197,29 +198,24 @@ def _tell_at_end_of_stdin(end: threading.Event) -> None:
     threading.Thread(target=wait, name="lifeline", daemon=True).start()
 
 
-def _end(number: int, frame: object) -> None:
-    """Unwind once; a second signal must not cut that short."""
-    for each in _ENDS:
-        signal.signal(each, signal.SIG_IGN)
-    raise SystemExit(0)
-
-
-def _break_off(number: int, frame: object) -> None:
-    """Unwind; what the command was to do isn't done."""
-    raise SystemExit(128 + number)
-
-
 def main(program: str = "python -m local") -> int:
     """The command line."""
     log.see_to_streams()
     name, *rest = sys.argv[1:] or [""]
-    for number in _ENDS:
-        if number != _TERMINAL_GONE or signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
-            signal.signal(number, _break_off if name in _COMMANDS else _end)
+    command = _COMMANDS.get(name)
+
+    def end(number: int, frame: object) -> None:
+        """Unwind once; a second signal must not cut that short. What a command was to do isn't done."""
+        for each in _ENDS:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number if command else 0)
+
+    for each in _ENDS:
+        if each != _TERMINAL_GONE or signal.getsignal(each) != signal.SIG_IGN:  # as nohup wants it
+            signal.signal(each, end)
     try:
-        if name in _COMMANDS:
-            module, function = _COMMANDS[name]
-            return int(getattr(importlib.import_module(module), function)(f"{program} {name}", rest))
+        if command:
+            return int(pkgutil.resolve_name(command)(f"{program} {name}", rest))
         run(command_line.read(program, sys.argv[1:]))
         return 0
     except HeadraceError as error:  # of what is stored, or the key to it
