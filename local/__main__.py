@@ -34,6 +34,7 @@ from local.store import Store, expiry, open_store
 from local.triggers import Triggers
 
 _LOOK_SECONDS = 1.0
+_EXPIRY, _EXPIRY_SECONDS = "drop expired rows", 60
 _ROTATE = (
     "It serves, but signs nothing, so it delivers nothing. If the key is lost, make new secrets: POST "
     '{url}/v1/signing-key/rotate {{"overlap_seconds": 0}}, then rotate-secret of each subscriber.'
@@ -73,8 +74,10 @@ def run(options: Options) -> None:
         if options.functions:
             _load_functions(options.functions, services())
         engine = store.engine
-        drop = expiry(engine, functions) if engine else None
-        triggers = Triggers(front.app, invocations, store.pollers(functions), drop)
+        triggers = Triggers(front.app, invocations, store.pollers(functions))
+        if engine:
+            functions[_EXPIRY] = expiry(engine, functions)
+            invocations.every(_EXPIRY_SECONDS, _EXPIRY, delay=_EXPIRY_SECONDS)
         token = _admin_token(options, store, services())
         calls = []
         if options.clock == MOVABLE:

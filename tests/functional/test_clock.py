@@ -21,9 +21,8 @@ from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.wiring import Deps
 from local import Unusable
 from local.clock import ClockController, HandClock, ResetController, Services
-from local.functions import Context, Invocations, functions_of
+from local.functions import Context, Invocations, event_of, functions_of
 from local.store import expiry
-from local.triggers import event_of
 from tests.support import factories as make
 from tests.support.desk import Desk, records
 from tests.support.embedded import engine_of
