@@ -21,9 +21,9 @@ Path = tuple[str, ...]
 
 _TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|[#:][A-Za-z0-9_]+|<=|>=|<>|\S")
 TEXTS = 2000  # as many expressions as are kept: a claim's depends on how many leases it changes
-_ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 # Which types a value of the request has, beside what is not every type's.
-_OPERANDS = {**dict.fromkeys((*_ORDERED, "between"), "SNB"), "attribute_type": "S", "begins_with": "SB"}
+_ORDERED = ("<", "<=", ">", ">=", "BETWEEN")
+_OPERANDS = {**dict.fromkeys(_ORDERED, "SNB"), "attribute_type": "S", "begins_with": "SB"}
 
 
 @dataclass
@@ -46,10 +46,10 @@ class Given:
     def use(self, expression: Expression[T]) -> T:
         """What was read. Raises Refused for a value of a wrong type."""
         self.used |= expression.placeholders
-        tests = (test for test in expression.tests if test[0] in _OPERANDS)
-        for kind, name in ((kind, token) for kind, tokens in tests for token in tokens if token[0] == ":"):
-            if (type_ := next(iter(self.values[name]))) not in _OPERANDS[kind]:
-                raise invalid(f"Invalid {expression.what}: Incorrect operand type {type_} for {kind}")
+        for kind, _, names in expression.tests:
+            types = {next(iter(self.values[name])) for name in names if kind in _OPERANDS}
+            if types and not types <= set(_OPERANDS[kind]):
+                raise invalid(f"Invalid {expression.what}: Incorrect operand type {min(types)} for {kind}")
         return expression.parts
 
     def check_all_used(self) -> None:
@@ -70,14 +70,16 @@ class Given:
 
 # Finds an operand's value; None: there is none.
 Find = Callable[[Item, Given], Value | None]
-Test = Callable[[Item, Given], bool]
+Holds = Callable[[Item, Given], bool]
+Test = Callable[[Value, Sequence[Value]], bool]
 
 
 @dataclass(frozen=True)
 class Expression(Generic[T]):
     """A text that was read.
 
-    `tests`: the comparisons and functions of a condition: what each is, and its tokens.
+    `tests`: the comparisons and functions of a condition: what each is, of which path (none: a size), and the
+    placeholders of its values.
     `attributes`: the names, or their placeholders, with which its paths begin.
     `is_conjunction`: all of its tests must hold.
     """
@@ -85,13 +87,13 @@ class Expression(Generic[T]):
     parts: T
     what: str
     placeholders: frozenset[str]
-    tests: Sequence[tuple[str, Sequence[str]]]
+    tests: Sequence[tuple[str, Path, Sequence[str]]]
     attributes: frozenset[str]
     is_conjunction: bool
 
 
 @lru_cache(TEXTS)
-def condition(text: str, what: str) -> Expression[Test]:
+def condition(text: str, what: str) -> Expression[Holds]:
     """Read a condition."""
     reader = Reader(text, what)
     return reader.finished(reader.either())
@@ -156,25 +158,31 @@ def _size(find: Find) -> Find:
     return size
 
 
-def _compared(kind: str, left: Value | None, right: Value | None) -> bool:
-    if kind == "<>":
-        return left is None or left != right
-    if left is None or right is None:
-        return False
-    if kind == "=":
-        return left == right
-    if left.keys() != right.keys() or next(iter(left)) not in "SNB":
-        return False
-    return bool(_ORDERED[kind](comparable(left), comparable(right)))
+def _compared(compare: Callable[[Any, Any], bool]) -> Test:
+    """A test whether a value and a given one, of the same type, compare so."""
+    return lambda value, given: (
+        value.keys() == given[0].keys() and compare(*map(comparable, (value, given[0])))
+    )
 
 
-def _begins_with(value: Value, operand: Value) -> bool:
+def _begins_with(value: Value, given: Sequence[Value]) -> bool:
     ((kind, content),) = value.items()
-    return kind in operand and bool(content.startswith(operand[kind]))
+    return kind in given[0] and bool(content.startswith(given[0][kind]))
 
 
-_FUNCTIONS: dict[str, Callable[[Value, Value], bool]] = {
-    "attribute_type": lambda value, operand: operand["S"] in value,
+# Do they hold for a value that is there, beside the values that the request gives?
+_AT_LEAST, _AT_MOST = _compared(operator.ge), _compared(operator.le)
+_TESTS: Mapping[str, Test] = {
+    "=": lambda value, given: value == given[0],
+    "<": _compared(operator.lt),
+    "<=": _AT_MOST,
+    ">": _compared(operator.gt),
+    ">=": _AT_LEAST,
+    "BETWEEN": lambda value, given: _AT_LEAST(value, given[:1]) and _AT_MOST(value, given[1:]),
+    "IN": lambda value, given: value in given,
+    "attribute_exists": lambda value, given: True,
+    "attribute_not_exists": lambda value, given: False,
+    "attribute_type": lambda value, given: given[0]["S"] in value,
     "begins_with": _begins_with,
 }
 
@@ -187,7 +195,7 @@ class Reader:
         self._tokens: list[str] = _TOKEN.findall(text)
         self._at = 0
         self._attributes: set[str] = set()
-        self._tests: list[tuple[str, Sequence[str]]] = []
+        self._tests: list[tuple[str, Path, Sequence[str]]] = []
         if not self._tokens:
             raise invalid(f"Invalid {what}: The expression can not be empty;")
 
@@ -254,12 +262,7 @@ class Reader:
         return self.token(lambda token: token[0] == ":" and len(token) > 1)
 
     def operand(self) -> Find:
-        """A value, a path, or the size of what is there."""
-        if self.next_is("SIZE", "("):
-            self._at += 2
-            find = _size(_finder(self.path()))
-            self.expect(")")
-            return find
+        """A value or a path."""
         if not self.is_at_end and self._tokens[self._at][0] == ":":
             name = self.value()
             return lambda item, given: given.values[name]
@@ -267,15 +270,15 @@ class Reader:
 
     # conditions, from the loosest binding to the tightest
 
-    def either(self) -> Test:
+    def either(self) -> Holds:
         tests = self.several(self._both, "OR")
         return tests[0] if len(tests) == 1 else lambda item, given: any(test(item, given) for test in tests)
 
-    def _both(self) -> Test:
+    def _both(self) -> Holds:
         tests = self.several(self._negation, "AND")
         return tests[0] if len(tests) == 1 else lambda item, given: all(test(item, given) for test in tests)
 
-    def _negation(self) -> Test:
+    def _negation(self) -> Holds:
         if self.takes("NOT"):
             test = self._negation()
             return lambda item, given: not test(item, given)
@@ -283,56 +286,47 @@ class Reader:
             test = self.either()
             self.expect(")")
             return test
-        begin = self._at
-        kind, test = self._function() if self._is_function() else self._comparison()
-        self._tests.append((kind, self._tokens[begin : self._at]))
-        return test
+        is_function = self._tokens[self._at + 1 : self._at + 2] == ["("] and not self.next_is("SIZE")
+        return self._function() if is_function else self._comparison()
 
-    def _is_function(self) -> bool:
-        return self._tokens[self._at + 1 : self._at + 2] == ["("] and not self.next_is("SIZE")
-
-    def _function(self) -> tuple[str, Test]:
-        name = self.token(str.isidentifier)
+    def _function(self) -> Holds:
+        name = self.token(_TESTS.__contains__)
         self.expect("(")
-        find = _finder(self.path())
-        if name in ("attribute_exists", "attribute_not_exists"):
-            is_wanted = name == "attribute_exists"
-            self.expect(")")
-            return name, lambda item, given: (find(item, given) is not None) == is_wanted
-        if name not in _FUNCTIONS:
-            raise self.error()
-        function = _FUNCTIONS[name]
-        self.expect(",")
-        operand = self.operand()
+        path, values = self.path(), []
+        if not name.endswith("_exists"):
+            self.expect(",")
+            values.append(self.value())
         self.expect(")")
+        return self._test(name, path, values)
 
-        def test(item: Item, given: Given) -> bool:
-            value, wanted = find(item, given), operand(item, given)
-            return value is not None and wanted is not None and function(value, wanted)
-
-        return name, test
-
-    def _comparison(self) -> tuple[str, Test]:
-        left = self.operand()
-        if self.takes("BETWEEN"):
-            low = self.operand()
-            self.expect("AND")
-            high = self.operand()
-
-            def is_between(item: Item, given: Given) -> bool:
-                value = left(item, given)
-                return _compared("<=", low(item, given), value) and _compared("<=", value, high(item, given))
-
-            return "between", is_between
-        if self.takes("IN"):
-            self.expect("(")
-            choices = self.several(self.operand)
+    def _comparison(self) -> Holds:
+        is_size = self.next_is("SIZE", "(")
+        if is_size:
+            self._at += 2
+        path = self.path()
+        if is_size:
             self.expect(")")
+        kind = self.token(lambda token: token.upper() in _TESTS).upper()
+        if kind == "BETWEEN":
+            values = [self.value()]
+            self.expect("AND")
+            values.append(self.value())
+        elif kind == "IN":
+            self.expect("(")
+            values = self.several(self.value)
+            self.expect(")")
+        else:
+            values = [self.value()]
+        return self._test(kind, path, values, is_size=is_size)
 
-            def is_in(item: Item, given: Given) -> bool:
-                return any(_compared("=", left(item, given), each(item, given)) for each in choices)
+    def _test(self, kind: str, path: Path, values: Sequence[str], *, is_size: bool = False) -> Holds:
+        self._tests.append((kind, () if is_size else path, values))
+        find, test, if_absent = _finder(path), _TESTS[kind], kind == "attribute_not_exists"
+        if is_size:
+            find = _size(find)
 
-            return "in", is_in
-        kind = self.token(lambda token: token in ("=", "<>") or token in _ORDERED)
-        right = self.operand()
-        return kind, lambda item, given: _compared(kind, left(item, given), right(item, given))
+        def holds(item: Item, given: Given) -> bool:
+            value = find(item, given)
+            return if_absent if value is None else test(value, [given.values[name] for name in values])
+
+        return holds

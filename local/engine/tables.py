@@ -23,8 +23,7 @@ _LAST_S = 1 << 53  # of an expiry: what is later never comes
 
 _WHAT = "KeyConditionExpression"
 _CHANGED = ", ".join(f"{column} = excluded.{column}" for column in ("q", "r", "size", "x", "item"))
-# How many tokens each of its comparisons has.
-_TOKENS = {**dict.fromkeys(("=", "<", "<=", ">", ">="), 3), "between": 5, "begins_with": 6}
+_COMPARED = ("=", "<", "<=", ">", ">=", "BETWEEN", "begins_with")
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder(dict[str, Any]).decode
@@ -99,15 +98,13 @@ def key_range(text: str, given: Given, keys: Mapping[str, str]) -> KeyRange:
     expression = condition(text, _WHAT)
     given.use(expression)
     found: dict[str, tuple[str, list[bytes]]] = {}
-    for kind, tokens in expression.tests:
-        path = tokens[2] if kind == "begins_with" else tokens[0]
-        name = given.names.get(path, path)
-        values = [given.values[token] for token in tokens if token[0] == ":"]
-        is_simple = len(tokens) == _TOKENS.get(kind) and len(values) == 1 + (kind == "between")
-        if name not in keys or not is_simple:
+    for kind, path, placeholders in expression.tests:
+        name = ".".join(given.path(path))
+        if name not in keys or kind not in _COMPARED:
             raise invalid(f"Query condition missed key schema element: {hash_name}")
         if name in found:
             raise invalid(f"{_WHAT}s must only contain one condition per key")
+        values = [given.values[placeholder] for placeholder in placeholders]
         if any(keys[name] not in value for value in values):
             raise invalid("Condition parameter type does not match schema type")
         found[name] = kind, [key_bytes(each, keys[name], name, is_hash=name == hash_name) for each in values]
@@ -123,7 +120,7 @@ def _ends(kind: str, keys: Sequence[bytes]) -> Sequence[tuple[str, bytes]]:
     if kind == "begins_with":
         behind = behind_prefix(keys[0])
         return [(">=", keys[0]), *([("<", behind)] if behind else [])]
-    if kind != "between":
+    if kind != "BETWEEN":
         return [(kind, keys[0])]
     if keys[1] < keys[0]:
         raise invalid(f"Invalid {_WHAT}: The BETWEEN operator requires its upper bound to be the greater")

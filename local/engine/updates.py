@@ -66,42 +66,38 @@ def _update(text: str) -> Expression[list[_Change]]:
 def _addition(reader: Reader) -> _Change:
     """`path :value` of ADD."""
     path, name = reader.path(), reader.value()
-    return path, lambda item, given: _sum(at(item, given.path(path)) or {"N": "0"}, given.values[name], 1)
+    return path, lambda item, given: _sum(at(item, given.path(path)) or {"N": "0"}, given.values[name])
 
 
 def _assignment(reader: Reader) -> _Change:
     """`path = value` of SET."""
     path = reader.path()
     reader.expect("=")
-    left = _summand(reader)
-    sign = 1 if reader.takes("+") else -1 if reader.takes("-") else 0
-    if not sign:
+    left = _first(reader)
+    if not reader.takes("+"):
         return path, left
-    right = _summand(reader)
-
-    def total(item: Item, given: Given) -> Value | None:
-        first, second = left(item, given), right(item, given)
-        return _sum(first, second, sign) if first is not None and second is not None else None
-
-    return path, total
+    right = reader.operand()
+    return path, lambda item, given: _sum(left(item, given), right(item, given))
 
 
-def _summand(reader: Reader) -> Find:
+def _first(reader: Reader) -> Find:
     if not reader.next_is("IF_NOT_EXISTS", "("):
         return reader.operand()
     reader.takes("IF_NOT_EXISTS")
     reader.expect("(")
     there = reader.operand()
     reader.expect(",")
-    otherwise = _summand(reader)
+    otherwise = reader.operand()
     reader.expect(")")
     return lambda item, given: there(item, given) or otherwise(item, given)
 
 
-def _sum(left: Value, right: Value, sign: int) -> Value:
+def _sum(left: Value | None, right: Value | None) -> Value | None:
+    if left is None or right is None:
+        return None
     if "N" not in left or "N" not in right:
         raise invalid("An operand in the update expression has an incorrect data type")
-    return {"N": sum_of(left["N"], right["N"], sign)}
+    return {"N": sum_of(left["N"], right["N"])}
 
 
 def _parent(item: Item, path: Path) -> Item:

@@ -75,12 +75,9 @@ def number_text(text: str) -> str:
         raise invalid("Attempting to store more than 38 significant digits in a Number") from None
 
 
-def sum_of(left: str, right: str, sign: int = 1) -> str:
-    """left + right, or left - right where `sign` is -1."""
-    if len(left) < 30 and len(right) < 30 and _PLAIN.match(left) and _PLAIN.match(right):
-        return str(int(left) + sign * int(right))
-    combine = _ROUNDED.add if sign > 0 else _ROUNDED.subtract
-    return _text(combine(Decimal(left), Decimal(right)))
+def sum_of(left: str, right: str) -> str:
+    """left + right."""
+    return _text(_ROUNDED.add(Decimal(left), Decimal(right)))
 
 
 def _text(number: Decimal) -> str:

@@ -37,7 +37,6 @@ VALUES = {
 }
 CONDITIONS = (
     "n = :seven",
-    "n <> :one AND t <> :x",
     "NOT n < :one",
     "n BETWEEN :one AND :seven",
     "n IN (:one, :seven, :x)",
@@ -47,18 +46,14 @@ CONDITIONS = (
     "attribute_type(t, :S)",
     "attribute_exists(m.deep.l) AND attribute_not_exists(m.deep.x)",
     "m.k > :one",
-    "m.k = m.deep.l",
     "size(t) < :seven",
     "size(l) > :one AND size(m) > :one",
     "size(n) > :one",
-    "n > t",
-    "n = absent OR (n = :seven AND (t = :x OR NOT t = :x))",
+    "absent = :one OR (n = :seven AND (t = :x OR NOT t = :x))",
     "flag = :true",
     "nil = :true",
     "l = :list",
-    "absent <> :one",
     "absent < :one",
-    "absent <> gone",
     "n = :one = :one",
     "(n = :one",
     "n == :one",
@@ -73,7 +68,7 @@ CONDITIONS = (
 )
 UPDATES = (
     "SET n = n + :one",
-    "SET n = :one - n, t = :x",
+    "SET n = :one + n, t = :x",
     "SET novel = if_not_exists(novel, :seven), n = if_not_exists(n, :one)",
     "SET novel = if_not_exists(novel, :seven) + :one",
     "SET m.k = :x, m.another = :list REMOVE l",
