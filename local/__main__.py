@@ -23,7 +23,7 @@ from chalicelib.domain.errors import HeadraceError
 from chalicelib.wiring import Deps
 from local import Unusable, log
 from local import options as command_line
-from local.clock import ClockController, HandClock, ResetController, Services, seconds_to_due
+from local.clock import ClockController, HandClock, Services, reset_call, seconds_to_due
 from local.data_folder import read_token, write_private
 from local.functions import Invocations, functions_of
 from local.gateway import Gateway, Throttle
@@ -86,7 +86,7 @@ def run(options: Options) -> None:
             calls.append(mover.call)
             actions.add_call(mover.call)  # the console's slider
         if options.ephemeral and engine and token:
-            calls.append(ResetController(services, clock, token, engine.clear).call)
+            calls.append(reset_call(services, clock, token, engine.clear))
         http.register(front.app, front.authorize, calls)
         logger = log.logger(options.log)  # before anything runs that logs
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse

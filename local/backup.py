@@ -24,16 +24,7 @@ from typing import IO
 
 from chalicelib import __version__
 from local import Unusable
-from local.data_folder import (
-    FILE,
-    HOLDER,
-    LOCK,
-    RESTORING,
-    data_folder,
-    make_private,
-    new_private,
-    open_engine,
-)
+from local.data_folder import FILE, HOLDER, LOCK, RESTORING, data_folder, new_private, open_engine
 from local.options import add_data
 
 _LAST = "backup.json"
@@ -143,7 +134,6 @@ def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
 
 def restore(file: Path, data: Path) -> bool:
     """Unpack a backup into a folder that is missing or empty. Does it have the key of its secrets? Raises Unusable."""
-    make_private(data)
     try:
         with data_folder(data, f"restores {file}"), tarfile.open(file, "r:") as tar:
             if {path.name for path in data.iterdir()} - {LOCK, HOLDER}:

@@ -210,24 +210,16 @@ class Services:
         self._deps = deps
 
 
-@dataclass(eq=False)
-class ResetController:
-    """Forgets everything. What is under way goes on with what it has read, and finds nothing of it any more."""
+def reset_call(services: Services, clock: HandClock, token: str, clear: Callable[[], None]) -> Call:
+    """The call that forgets everything. What is under way goes on with what it has read, and finds nothing of it any
+    more."""
 
-    services: Services
-    clock: HandClock
-    token: str
-    clear: Callable[[], None]
-
-    @property
-    def call(self) -> Call:
-        """The call that forgets."""
-        return Call("POST", "/v1/reset", self.reset, ("admin",), None, (), False, reach=Reach.SERVICE)
-
-    def reset(self, context: Context) -> Response[None]:
+    def reset(context: Context) -> Response[None]:
         """Start again, at the machine's time."""
-        with self.clock.steps:  # a move that is under way would go on with the new services
-            self.clock.reset()
-            self.clear()
-            self.services.renew(self.token)
+        with clock.steps:  # a move that is under way would go on with the new services
+            clock.reset()
+            clear()
+            services.renew(token)
         return Response(None, 204)
+
+    return Call("POST", "/v1/reset", reset, ("admin",), None, (), False, reach=Reach.SERVICE)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import http.client
-import json
 import os
-from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlsplit
+
+import urllib3
 
 from local import Unusable
 from local.data_folder import read_token
@@ -20,17 +18,15 @@ def link(url: str, token: str) -> str:
     """A link of the service at a URL, for a token's holder. Raises Unusable."""
     if not (token.isascii() and token.isprintable()):
         raise Unusable("HEADRACE_TOKEN has characters that no token has: copy all of it, as it was printed.")
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Connection": "close"}
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     try:
-        parts = urlsplit(url.rstrip("/").removesuffix("/v1") + "/v1/sign-in-links")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        with closing(kind(parts.netloc, timeout=_SECONDS)) as connection:
-            connection.request("POST", parts.path, b"{}", headers)
-            with connection.getresponse() as answer:  # a redirection is not followed: it would get the token
-                body = answer.read()
+        place = url.rstrip("/").removesuffix("/v1") + "/v1/sign-in-links"
+        answer = urllib3.request(
+            "POST", place, body=b"{}", headers=headers, timeout=_SECONDS, redirect=False, retries=False
+        )  # a redirection would get the token
         if answer.status == 201:
-            return str(json.loads(body)["url"])
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+            return str(answer.json()["url"])
+    except (urllib3.exceptions.HTTPError, ValueError, KeyError, TypeError) as error:
         raise Unusable(
             f"{url} does not answer as Headrace ({str(error).strip()}): start it (make run), or set HEADRACE_URL."
         ) from None
