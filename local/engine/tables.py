@@ -111,9 +111,7 @@ def key_range(text: str, given: Given, keys: Mapping[str, str]) -> KeyRange:
     kind, partitions = found.pop(hash_name, ("", []))
     if kind != "=" or not expression.is_conjunction:
         raise invalid(f"Query condition missed key schema element: {hash_name}")
-    for sort_kind, sort_keys in found.values():
-        return KeyRange(partitions[0], _ends(sort_kind, sort_keys))
-    return KeyRange(partitions[0])
+    return KeyRange(partitions[0], [end for kind, ends in found.values() for end in _ends(kind, ends)])
 
 
 def _ends(kind: str, keys: Sequence[bytes]) -> Sequence[tuple[str, bytes]]:
@@ -175,14 +173,6 @@ class Table:
         connection.execute(f"CREATE UNIQUE INDEX t{self.id}_k ON t{self.id} (p, s)")
         connection.execute(f"CREATE INDEX t{self.id}_x ON t{self.id} (x) WHERE x IS NOT NULL")
         connection.execute(f"CREATE INDEX t{self.id}_i ON t{self.id} (q, r, p, s) WHERE q IS NOT NULL")
-
-    def drop(self, connection: Connection) -> None:
-        """Remove it."""
-        connection.execute(f"DROP TABLE t{self.id}")
-
-    def clear(self, connection: Connection) -> None:
-        """Remove all rows."""
-        connection.execute(f"DELETE FROM t{self.id}")
 
     def get(self, connection: Connection, place: tuple[bytes, bytes]) -> Row | None:
         """The row at a place."""
