@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from chalicelib import settings, wiring
 from chalicelib.api import http
 from chalicelib.console import actions
@@ -123,9 +125,8 @@ def _port_of(options: Options) -> Iterator[None]:
 
 def _set_environment(options: Options) -> None:
     """For the app, which is imported after this and reads its settings as it does on AWS, and for what is started."""
-    functions = str(options.functions or "")
-    os.environ |= {"HEADRACE_DATA": str(options.data), "HEADRACE_FUNCTIONS": functions}
-    os.environ["HEADRACE_PORT"] = str(options.port)
+    functions, port = str(options.functions or ""), str(options.port)
+    os.environ |= {"HEADRACE_DATA": str(options.data), "HEADRACE_FUNCTIONS": functions, "HEADRACE_PORT": port}
     os.environ.setdefault("HEADRACE_ALLOW_LOOPBACK", "1")
     if options.token:
         os.environ["HEADRACE_TOKEN"] = options.token  # the archive's jobs call with it
@@ -156,15 +157,20 @@ def _load_functions(file: Path, deps: Deps) -> None:
 
 def _admin_token(options: Options, store: Store, deps: Deps) -> str | None:
     """Create the tables and see to the admin token; its text, or None: it was made earlier, and is kept nowhere."""
-    _create_tables(options, deps)
     file = None if options.token else store.token_file
     try:
+        deps.setup()
         if file is None:
             return deps.tokens.ensure_admin(options.token)
         return deps.tokens.ensure_admin(read_token(file), lambda text: write_private(file, f"{text}\n"))
     except ValueError as error:
         place = f" (it is read from {file})" if file else ""
         raise Unusable(f"{error}{place}.") from None
+    except (BotoCoreError, ClientError) as error:
+        raise Unusable(
+            f"The engine cannot work with {options.endpoint or options.data}: {error} {ENDPOINT} says where it is, "
+            "HEADRACE_PREFIX begins the names of its tables. Is the disk full or read-only, or a file damaged?"
+        ) from None
 
 
 def _ticket(options: Options, deps: Deps, token: str) -> str | None:
@@ -174,19 +180,6 @@ def _ticket(options: Options, deps: Deps, token: str) -> str | None:
     except HeadraceError as error:
         print(f"{error.detail} {_ROTATE.format(url=options.url)}", file=sys.stderr)
         return None
-
-
-def _create_tables(options: Options, deps: Deps) -> None:
-    """Say what to change where the engine is not there, or refuses."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        deps.setup()
-    except (BotoCoreError, ClientError) as error:
-        raise Unusable(
-            f"The engine cannot work with {options.endpoint or options.data}: {error} {ENDPOINT} says where it is, "
-            "HEADRACE_PREFIX begins the names of its tables. Is the disk full or read-only, or a file damaged?"
-        ) from None
 
 
 def _tell_at_end_of_stdin(end: threading.Event) -> None:

@@ -187,10 +187,10 @@ def next_due_ms(deps: Deps) -> int | None:
 
 def seconds_to_due(deps: Callable[[], Deps]) -> float | None:
     """In how many seconds the next timer is due; None: there is none, or it is unknown."""
-    next_ms = None
     with suppress(Unavailable):
-        next_ms = next_due_ms(deps())
-    return None if next_ms is None else (next_ms - deps().adapters.clock.now_ms()) / 1000
+        if (next_ms := next_due_ms(deps())) is not None:
+            return (next_ms - deps().adapters.clock.now_ms()) / 1000
+    return None
 
 
 class Services:

@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,7 +25,7 @@ FILE = "engine.db"
 RESTORING = "engine.db.part"
 LOCK = "lock.db"
 HOLDER = "lock"
-_WHERE = "engine"
+WHERE = "engine"
 _AMAZONS = Path("dynamodb") / "shared-local-instance.db"
 _LOCK_SECONDS = 0.3  # who only asks for the holder has the lock for a moment
 
@@ -54,16 +54,19 @@ def open_engine(path: Path, now_ms: Callable[[], int]) -> Engine:
 
 @contextlib.contextmanager
 def data_folder(path: Path, purpose: str) -> Iterator[None]:
-    """Take the folder, and make it where it is missing. Who wants it meanwhile learns the `purpose`, as "serves on
-    http://127.0.0.1:8700". Raises Unusable."""
-    make_private(path)
+    """Take the folder; where it is missing, make it for its owner. Who wants it meanwhile learns the `purpose`, as
+    "serves on http://127.0.0.1:8700". Raises Unusable."""
+    try:
+        path.mkdir(0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unusable(f"HEADRACE_DATA={path} cannot be used as a folder ({error.strerror}).") from None
     with contextlib.closing(_lock(path)) as lock:
         if not _take(lock):
             raise Unusable(
                 f"{path} is in use by {holder(path)}. Stop that, or choose another folder with --data or HEADRACE_DATA."
             )
         write_private(path / HOLDER, f"process {os.getpid()}, which {purpose}")
-        (path / _WHERE).unlink(missing_ok=True)  # of a process that was killed
+        (path / WHERE).unlink(missing_ok=True)  # of a process that was killed
         yield
 
 
@@ -82,16 +85,6 @@ def _take(lock: sqlite3.Connection) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def announced(path: Path, variables: Mapping[str, str]) -> Iterator[None]:
-    """Say in the folder where its engine is, while it is there."""
-    write_private(path / _WHERE, json.dumps(variables))
-    try:
-        yield
-    finally:
-        (path / _WHERE).unlink(missing_ok=True)
-
-
 def engine_variables(path: Path) -> dict[str, str] | None:
     """Environment variables with which boto3 finds the engine of the process that has the folder; None: no process has
     it. Raises Unusable."""
@@ -99,7 +92,7 @@ def engine_variables(path: Path) -> dict[str, str] | None:
     if owner is None:
         return None
     try:
-        variables: dict[str, str] = json.loads((path / _WHERE).read_text())
+        variables: dict[str, str] = json.loads((path / WHERE).read_text())
     except FileNotFoundError:
         raise Unusable(
             f"The engine of {path} is not served at the moment: it starts, ends or is restored by {owner}. Try again."
@@ -113,14 +106,6 @@ def holder(path: Path) -> str | None:
         return None
     with contextlib.closing(_lock(path)) as lock:
         return None if _take(lock) else (path / HOLDER).read_text()
-
-
-def make_private(path: Path) -> None:
-    """Make a folder that only its owner enters. Raises Unusable."""
-    try:
-        path.mkdir(0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unusable(f"HEADRACE_DATA={path} cannot be used as a folder ({error.strerror}).") from None
 
 
 def new_private(file: Path) -> BinaryIO:

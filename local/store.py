@@ -4,6 +4,7 @@ DynamoDB Local; or the DynamoDB that the environment names."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from typing import Any
 from chalicelib.adapters import Adapters, NoJobs, dynamo_adapters
 from chalicelib.ports.world import Clock, Invoker
 from chalicelib.settings import Settings, read
+from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables
 from local import Unusable
-from local.data_folder import FILE, announced, data_folder, open_engine
+from local.data_folder import FILE, WHERE, data_folder, open_engine, write_private
 from local.engine.client import Client, Streams
 from local.engine.core import Engine
 from local.engine.dynamodb_local import dynamodb_local
@@ -108,7 +110,8 @@ def served(
         else:
             engine = stack.enter_context(contextlib.closing(open_engine(data, now_ms)))
             variables = stack.enter_context(serving(engine))
-        stack.enter_context(announced(data, variables))
+        write_private(data / WHERE, json.dumps(variables))
+        stack.callback((data / WHERE).unlink, missing_ok=True)
         yield engine, variables
 
 
@@ -128,8 +131,9 @@ def stream_pollers(
 ) -> list[StreamPoller]:
     """What reads the log's stream for `route`, and those of the log and the traces for `journal`; none for a function
     that there is not. They ask the embedded `engine`, or the one that the environment names."""
-    dynamodb = Client(engine) if engine else client("dynamodb")
-    streams = Streams(engine) if engine else client("dynamodbstreams")
+    clients = Clients(read().region)
+    dynamodb = Client(engine) if engine else clients.get("dynamodb")
+    streams = Streams(engine) if engine else clients.get("dynamodbstreams")
     slow = {"seconds": _JOURNAL_SECONDS, "batch": _JOURNAL_BATCH}
     wanted: list[tuple[str, str, dict[str, Any]]] = [
         (ROUTE, tables.log, {}),
@@ -141,21 +145,6 @@ def stream_pollers(
         for name, table, options in wanted
         if name in functions
     ]
-
-
-def client(service: str) -> Any:
-    """A boto3 client of the engine that the environment names."""
-    import boto3
-    from botocore.config import Config
-
-    config = Config(
-        connect_timeout=2,
-        read_timeout=5,
-        retries={"mode": "standard", "total_max_attempts": 1},
-        parameter_validation=False,
-        user_agent="headrace",
-    )
-    return boto3.client(service, config=config)
 
 
 class MemoryBlobs:

@@ -13,8 +13,8 @@ from typing import Any
 from chalice import Chalice
 from chalice.app import CloudWatchEvent, Cron, LambdaFunctionEvent, Rate
 
+from chalicelib.store.clients import Clients
 from local.functions import Context
-from local.store import client
 
 BOUND_SECONDS = 120.0
 
@@ -44,7 +44,8 @@ class Table:
 
     def __init__(self, stream: bool) -> None:
         self.name = f"triggers-{uuid.uuid4().hex}-log"
-        self.dynamodb, self.streams = client("dynamodb"), client("dynamodbstreams")
+        clients = Clients("us-east-1")
+        self.dynamodb, self.streams = clients.get("dynamodb"), clients.get("dynamodbstreams")
         self.create(stream)
 
     def create(self, stream: bool) -> None:
