@@ -47,9 +47,9 @@ class Given:
         """What was read. Raises Refused for a value of a wrong type."""
         self.used |= expression.placeholders
         for kind, _, names in expression.tests:
-            types = {next(iter(self.values[name])) for name in names if kind in _OPERANDS}
-            if types and not types <= set(_OPERANDS[kind]):
-                raise invalid(f"Invalid {expression.what}: Incorrect operand type {min(types)} for {kind}")
+            for name in names if kind in _OPERANDS else ():
+                if (type_ := next(iter(self.values[name]))) not in _OPERANDS[kind]:
+                    raise invalid(f"Invalid {expression.what}: Incorrect operand type {type_} for {kind}")
         return expression.parts
 
     def check_all_used(self) -> None:
