@@ -45,7 +45,7 @@ class Table:
     def __init__(self, stream: bool) -> None:
         self.name = f"triggers-{uuid.uuid4().hex}-log"
         clients = Clients("us-east-1")
-        self.dynamodb, self.streams = clients.get("dynamodb"), clients.get("dynamodbstreams")
+        self.dynamodb, self.streams = clients.get("dynamodb", 60), clients.get("dynamodbstreams", 60)
         self.create(stream)
 
     def create(self, stream: bool) -> None:
