@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import pkgutil
 import signal
 import sys
 import threading
@@ -15,13 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from chalicelib import settings, wiring
+from chalicelib.api import http
+from chalicelib.console import actions
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.wiring import Deps
 from local import Unusable, log
 from local import options as command_line
-from local.clock import ClockController, HandClock, ResetController, Services, seconds_to_due
-from local.engine.core import Engine
+from local.clock import ClockController, HandClock, Services, reset_call, seconds_to_due
+from local.data_folder import read_token, write_private
 from local.functions import Invocations, functions_of
 from local.gateway import Gateway, Throttle
 from local.log import LoggedGateway, hello
@@ -31,16 +36,17 @@ from local.store import Store, expiry, open_store
 from local.triggers import Triggers
 
 _LOOK_SECONDS = 1.0
+_EXPIRY, _EXPIRY_SECONDS = "drop expired rows", 60
 _ROTATE = (
     "It serves, but signs nothing, so it delivers nothing. If the key is lost, make new secrets: POST "
     '{url}/v1/signing-key/rotate {{"overlap_seconds": 0}}, then rotate-secret of each subscriber.'
 )
 _TERMINAL_GONE = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
 _COMMANDS = {
-    "env": ("local.env", "main"),
-    "backup": ("local.backup", "backup_main"),
-    "restore": ("local.backup", "restore_main"),
-    "repair": ("local.repair", "main"),
+    "env": "local.env:main",
+    "backup": "local.backup:backup_main",
+    "restore": "local.backup:restore_main",
+    "repair": "local.repair:main",
 }
 # a thread whose commit is on the disk waits so long for one that computes: a fifth of Python's
 _SWITCH_SECONDS = 0.001
@@ -70,11 +76,20 @@ def run(options: Options) -> None:
         if options.functions:
             _load_functions(options.functions, services())
         engine = store.engine
-        drop = expiry(engine, functions) if engine else None
-        triggers = Triggers(front.app, invocations, store.pollers(functions), drop)
+        triggers = Triggers(front.app, invocations, store.pollers(functions))
+        if engine:
+            functions[_EXPIRY] = expiry(engine, functions)
+            invocations.every(_EXPIRY_SECONDS, _EXPIRY, delay=_EXPIRY_SECONDS)
         token = _admin_token(options, store, services())
-        for controller in _controllers(options, clock, services, invocations, engine, token):
-            controller.register(front.app, front.authorize)
+        calls = []
+        if options.clock == MOVABLE:
+            forget = engine.drop_expired if engine else lambda: 0
+            mover = ClockController(clock=clock, deps=services, invocations=invocations, forget=forget)
+            calls.append(mover.call)
+            actions.add_call(mover.call)  # the console's slider
+        if options.ephemeral and engine and token:
+            calls.append(reset_call(services, clock, token, engine.clear))
+        http.register(front.app, front.authorize, calls)
         logger = log.logger(options.log)  # before anything runs that logs
         stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
         triggers.start()
@@ -110,9 +125,8 @@ def _port_of(options: Options) -> Iterator[None]:
 
 def _set_environment(options: Options) -> None:
     """For the app, which is imported after this and reads its settings as it does on AWS, and for what is started."""
-    functions = str(options.functions or "")
-    os.environ |= {"HEADRACE_DATA": str(options.data), "HEADRACE_FUNCTIONS": functions}
-    os.environ["HEADRACE_PORT"] = str(options.port)
+    functions, port = str(options.functions or ""), str(options.port)
+    os.environ |= {"HEADRACE_DATA": str(options.data), "HEADRACE_FUNCTIONS": functions, "HEADRACE_PORT": port}
     os.environ.setdefault("HEADRACE_ALLOW_LOOPBACK", "1")
     if options.token:
         os.environ["HEADRACE_TOKEN"] = options.token  # the archive's jobs call with it
@@ -132,22 +146,6 @@ def _services(
     return services
 
 
-def _controllers(
-    options: Options,
-    clock: HandClock,
-    services: Services,
-    invocations: Invocations,
-    engine: Engine | None,
-    token: str | None,
-) -> Iterator[ClockController | ResetController]:
-    """The calls that only a local service has."""
-    if options.clock == MOVABLE:
-        forget = engine.drop_expired if engine else lambda: 0
-        yield ClockController(clock=clock, deps=services, invocations=invocations, forget=forget)
-    if options.ephemeral and engine and token:
-        yield ResetController(services, clock, token, engine.clear)
-
-
 def _load_functions(file: Path, deps: Deps) -> None:
     """Run the user's file now, that what is wrong with it is not met by each delivery."""
     try:
@@ -159,15 +157,20 @@ def _load_functions(file: Path, deps: Deps) -> None:
 
 def _admin_token(options: Options, store: Store, deps: Deps) -> str | None:
     """Create the tables and see to the admin token; its text, or None: it was made earlier, and is kept nowhere."""
-    _create_tables(options, deps)
-    file = store.tokens
+    file = None if options.token else store.token_file
     try:
-        if file and not options.token:
-            return deps.tokens.ensure_admin(file.read(), file.write)
-        return deps.tokens.ensure_admin(options.token)
+        deps.setup()
+        if file is None:
+            return deps.tokens.ensure_admin(options.token)
+        return deps.tokens.ensure_admin(read_token(file), lambda text: write_private(file, f"{text}\n"))
     except ValueError as error:
-        place = f" (it is read from {file.path})" if file and not options.token else ""
+        place = f" (it is read from {file})" if file else ""
         raise Unusable(f"{error}{place}.") from None
+    except (BotoCoreError, ClientError) as error:
+        raise Unusable(
+            f"The engine cannot work with {options.endpoint or options.data}: {error} {ENDPOINT} says where it is, "
+            "HEADRACE_PREFIX begins the names of its tables. Is the disk full or read-only, or a file damaged?"
+        ) from None
 
 
 def _ticket(options: Options, deps: Deps, token: str) -> str | None:
@@ -177,19 +180,6 @@ def _ticket(options: Options, deps: Deps, token: str) -> str | None:
     except HeadraceError as error:
         print(f"{error.detail} {_ROTATE.format(url=options.url)}", file=sys.stderr)
         return None
-
-
-def _create_tables(options: Options, deps: Deps) -> None:
-    """Say what to change where the engine is not there, or refuses."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        deps.setup()
-    except (BotoCoreError, ClientError) as error:
-        raise Unusable(
-            f"The engine cannot work with {options.endpoint or options.data}: {error} {ENDPOINT} says where it is, "
-            "HEADRACE_PREFIX begins the names of its tables. Is the disk full or read-only, or a file damaged?"
-        ) from None
 
 
 def _tell_at_end_of_stdin(end: threading.Event) -> None:
@@ -204,40 +194,33 @@ def _tell_at_end_of_stdin(end: threading.Event) -> None:
     threading.Thread(target=wait, name="lifeline", daemon=True).start()
 
 
-def _end(number: int, frame: object) -> None:
-    """Unwind once; a second signal must not cut that short."""
-    for each in _ENDS:
-        signal.signal(each, signal.SIG_IGN)
-    raise SystemExit(0)
-
-
-def _break_off(number: int, frame: object) -> None:
-    """Unwind; what the command was to do isn't done."""
-    raise SystemExit(128 + number)
-
-
 def main(program: str = "python -m local") -> int:
     """The command line."""
     log.see_to_streams()
     name, *rest = sys.argv[1:] or [""]
-    for number in _ENDS:
-        if number != _TERMINAL_GONE or signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
-            signal.signal(number, _break_off if name in _COMMANDS else _end)
+    command = _COMMANDS.get(name)
+
+    def end(number: int, frame: object) -> None:
+        """Unwind once; a second signal must not cut that short. What a command was to do isn't done."""
+        for each in _ENDS:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number if command else 0)
+
+    for each in _ENDS:
+        if each != _TERMINAL_GONE or signal.getsignal(each) != signal.SIG_IGN:  # as nohup wants it
+            signal.signal(each, end)
     try:
-        if name in _COMMANDS:
-            module, function = _COMMANDS[name]
-            return int(getattr(importlib.import_module(module), function)(f"{program} {name}", rest))
+        if command:
+            return int(pkgutil.resolve_name(command)(f"{program} {name}", rest))
         run(command_line.read(program, sys.argv[1:]))
         return 0
-    except Unusable as error:
-        why = str(error)
     except HeadraceError as error:  # of what is stored, or the key to it
-        why = error.detail
+        raise Unusable(error.detail) from None
     except OSError as error:
         place = error.filename or "Something that this machine lacks"
-        why = f"{place} cannot be used ({error.strerror or error}). HEADRACE_DATA chooses another folder."
-    print(why, file=sys.stderr)
-    return 1
+        raise Unusable(
+            f"{place} cannot be used ({error.strerror or error}). HEADRACE_DATA chooses another folder."
+        ) from None
 
 
 if __name__ == "__main__":

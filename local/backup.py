@@ -24,7 +24,7 @@ from typing import IO
 
 from chalicelib import __version__
 from local import Unusable
-from local.data_folder import FILE, HOLDER, LOCK, RESTORING, data_folder, make_private, new_private
+from local.data_folder import FILE, HOLDER, LOCK, RESTORING, data_folder, new_private, open_engine
 from local.options import add_data
 
 _LAST = "backup.json"
@@ -48,9 +48,7 @@ and for each subscriber, which then gets its new secret (docs/security.md says m
 def backup_main(program: str, arguments: Sequence[str]) -> int:
     """The command line of `backup`."""
     about = "Save everything in a data folder in one file, which only you can read."
-    parser = argparse.ArgumentParser(prog=program, description=about)
-    parser.add_argument("file", metavar="FILE", type=Path, help="a tar file that is not there yet")
-    add_data(parser)
+    parser = _parser(program, about, "a tar file that is not there yet")
     safe = "also the key of stored secrets, and the first admin token: keep that file as safe as the service"
     parser.add_argument("--with-key", action="store_true", help=safe)
     options = parser.parse_args(arguments)
@@ -65,13 +63,17 @@ def backup_main(program: str, arguments: Sequence[str]) -> int:
 def restore_main(program: str, arguments: Sequence[str]) -> int:
     """The command line of `restore`."""
     about = "Unpack what `headrace-local backup` has saved into an empty folder."
-    parser = argparse.ArgumentParser(prog=program, description=about)
-    parser.add_argument("file", metavar="FILE", type=Path, help="the backup")
-    add_data(parser)
-    options = parser.parse_args(arguments)
+    options = _parser(program, about, "the backup").parse_args(arguments)
     has_key = restore(options.file, options.data)
     print(_DONE.format(options.data), *([] if has_key else [_NO_KEY]), sep="\n")
     return 0
+
+
+def _parser(program: str, about: str, file: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description=about)
+    parser.add_argument("file", metavar="FILE", type=Path, help=file)
+    add_data(parser)
+    return parser
 
 
 def save(data: Path, file: Path, *, with_key: bool = False) -> None:
@@ -134,9 +136,8 @@ def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
 
 def restore(file: Path, data: Path) -> bool:
     """Unpack a backup into a folder that is missing or empty. Does it have the key of its secrets? Raises Unusable."""
-    make_private(data)
     try:
-        with data_folder(data, f"restores {file}") as folder, tarfile.open(file, "r:") as tar:
+        with data_folder(data, f"restores {file}"), tarfile.open(file, "r:") as tar:
             if {path.name for path in data.iterdir()} - {LOCK, HOLDER}:
                 raise Unusable(
                     f"{data} is not empty: a backup is restored into a new folder (--data, HEADRACE_DATA)."
@@ -145,7 +146,7 @@ def restore(file: Path, data: Path) -> bool:
             _check(tar, members, file)
             try:
                 _unpack(tar, members[:-1], data)
-                folder.engine(lambda: 0).close()  # it can be read
+                open_engine(data, lambda: 0).close()  # it can be read
             except BaseException:
                 _empty(data)
                 raise

@@ -12,14 +12,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
-from chalice.app import Chalice
 from msgspec import Meta, Struct
 
 from chalicelib import functions
-from chalicelib.api import http
 from chalicelib.api.calls import Call, Context, Reach, Response
 from chalicelib.api.fields import at
-from chalicelib.console import actions
 from chalicelib.domain.errors import Unavailable
 from chalicelib.domain.limits import MAX_DELAY_SECONDS
 from chalicelib.wiring import Deps
@@ -115,11 +112,6 @@ class ClockController:
         do = self.move_clock
         return Call("POST", "/v1/clock", do, ("admin",), ClockBody, (), False, reach=Reach.SERVICE)
 
-    def register(self, app: Chalice, authorizer: Any) -> None:
-        """Give the app the call."""
-        http.register(app, authorizer, [self.call])
-        actions.add_call(self.call)  # the console's slider
-
     def move_clock(self, context: Context) -> Response[dict[str, Any]]:
         """Move the time. The answer has the time reached, and `finished`: it is the time asked for, no delivery is
         under way, and what ended until then is buried."""
@@ -195,10 +187,10 @@ def next_due_ms(deps: Deps) -> int | None:
 
 def seconds_to_due(deps: Callable[[], Deps]) -> float | None:
     """In how many seconds the next timer is due; None: there is none, or it is unknown."""
-    next_ms = None
     with suppress(Unavailable):
-        next_ms = next_due_ms(deps())
-    return None if next_ms is None else (next_ms - deps().adapters.clock.now_ms()) / 1000
+        if (next_ms := next_due_ms(deps())) is not None:
+            return (next_ms - deps().adapters.clock.now_ms()) / 1000
+    return None
 
 
 class Services:
@@ -218,24 +210,16 @@ class Services:
         self._deps = deps
 
 
-@dataclass(eq=False)
-class ResetController:
-    """Forgets everything. What is under way goes on with what it has read, and finds nothing of it any more."""
+def reset_call(services: Services, clock: HandClock, token: str, clear: Callable[[], None]) -> Call:
+    """The call that forgets everything. What is under way goes on with what it has read, and finds nothing of it any
+    more."""
 
-    services: Services
-    clock: HandClock
-    token: str
-    clear: Callable[[], None]
-
-    def register(self, app: Chalice, authorizer: Any) -> None:
-        """Give the app the call."""
-        reset = Call("POST", "/v1/reset", self.reset, ("admin",), None, (), False, reach=Reach.SERVICE)
-        http.register(app, authorizer, [reset])
-
-    def reset(self, context: Context) -> Response[None]:
+    def reset(context: Context) -> Response[None]:
         """Start again, at the machine's time."""
-        with self.clock.steps:  # a move that is under way would go on with the new services
-            self.clock.reset()
-            self.clear()
-            self.services.renew(self.token)
+        with clock.steps:  # a move that is under way would go on with the new services
+            clock.reset()
+            clear()
+            services.renew(token)
         return Response(None, 204)
+
+    return Call("POST", "/v1/reset", reset, ("admin",), None, (), False, reach=Reach.SERVICE)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import http.client
-import json
 import os
-import sys
-from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlsplit
+
+import urllib3
 
 from local import Unusable
-from local.data_folder import TokenFile
+from local.data_folder import read_token
 
 _SECONDS = 10
 
@@ -21,41 +18,34 @@ def link(url: str, token: str) -> str:
     """A link of the service at a URL, for a token's holder. Raises Unusable."""
     if not (token.isascii() and token.isprintable()):
         raise Unusable("HEADRACE_TOKEN has characters that no token has: copy all of it, as it was printed.")
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Connection": "close"}
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     try:
-        parts = urlsplit(url.rstrip("/").removesuffix("/v1") + "/v1/sign-in-links")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        with closing(kind(parts.netloc, timeout=_SECONDS)) as connection:
-            connection.request("POST", parts.path, b"{}", headers)
-            with connection.getresponse() as answer:  # a redirection is not followed: it would get the token
-                body = answer.read()
+        place = url.rstrip("/").removesuffix("/v1") + "/v1/sign-in-links"
+        answer = urllib3.request(
+            "POST", place, body=b"{}", headers=headers, timeout=_SECONDS, redirect=False, retries=False
+        )  # a redirection would get the token
         if answer.status == 201:
-            return str(json.loads(body)["url"])
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+            return str(answer.json()["url"])
+    except (urllib3.exceptions.HTTPError, ValueError, KeyError, TypeError) as error:
         raise Unusable(
             f"{url} does not answer as Headrace ({str(error).strip()}): start it (make run), or set HEADRACE_URL."
         ) from None
     raise Unusable(f"{url} refuses ({answer.status}): is HEADRACE_TOKEN a token of this service?")
 
 
-def main() -> int:
+def main() -> None:
     """The command line."""
     default = f"http://127.0.0.1:{os.environ.get('HEADRACE_PORT') or 8700}"
     parser = argparse.ArgumentParser(prog="python -m local.console", description=__doc__)
     url = os.environ.get("HEADRACE_URL") or default
     parser.add_argument("--url", default=url, help="HEADRACE_URL (%(default)s)")
     options = parser.parse_args()
-    token_file = TokenFile(Path(os.environ.get("HEADRACE_DATA") or ".data") / "token")
-    try:
-        token = os.environ.get("HEADRACE_TOKEN") or token_file.read()
-        if not token:
-            raise Unusable(f"Set HEADRACE_TOKEN: there is no token in {token_file.path}.")
-        print(link(options.url, token))
-    except Unusable as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    file = Path(os.environ.get("HEADRACE_DATA") or ".data") / "token"
+    token = os.environ.get("HEADRACE_TOKEN") or read_token(file)
+    if not token:
+        raise Unusable(f"Set HEADRACE_TOKEN: there is no token in {file}.")
+    print(link(options.url, token))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

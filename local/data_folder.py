@@ -14,71 +14,60 @@ import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from local import Unusable
-from local.engine import server
 from local.engine.core import Engine
 
 FILE = "engine.db"
 RESTORING = "engine.db.part"
 LOCK = "lock.db"
 HOLDER = "lock"
-_WHERE = "engine"
+WHERE = "engine"
 _AMAZONS = Path("dynamodb") / "shared-local-instance.db"
 _LOCK_SECONDS = 0.3  # who only asks for the holder has the lock for a moment
 
 
-@dataclass(frozen=True)
-class DataFolder:
-    """A folder that this process has."""
+def is_amazons(path: Path) -> bool:
+    """Does a folder hold what DynamoDB Local stored, and nothing of the embedded engine's?"""
+    return not (path / FILE).exists() and (path / _AMAZONS).exists()
 
-    path: Path
 
-    @property
-    def is_amazons(self) -> bool:
-        """Does it hold what DynamoDB Local stored, and nothing of the embedded engine's?"""
-        return not (self.path / FILE).exists() and (self.path / _AMAZONS).exists()
-
-    def engine(self, now_ms: Callable[[], int]) -> Engine:
-        """Its engine, open. Raises Unusable."""
-        if self.is_amazons:
-            raise Unusable(
-                f"{self.path} holds what DynamoDB Local stored ({_AMAZONS}). Run with --engine dynamodb-local to use "
-                "it, or choose another folder with --data or HEADRACE_DATA."
-            )
-        if (self.path / RESTORING).exists():
-            raise Unusable(f"A restore into {self.path} did not end: empty the folder, and restore again.")
-        try:
-            return Engine(self.path / FILE, now_ms)
-        except sqlite3.Error as error:
-            raise Unusable(
-                f"{self.path / FILE} cannot be used ({error}): is the disk full or read-only, or the file damaged?"
-            ) from None
-
-    @contextlib.contextmanager
-    def served(self, engine: Engine) -> Iterator[dict[str, str]]:
-        """Serve the engine to other processes of this user. Yields environment variables with which boto3 finds it."""
-        with server.serving(engine) as variables, announced(self.path, variables):
-            yield variables
+def open_engine(path: Path, now_ms: Callable[[], int]) -> Engine:
+    """The engine of a folder that this process has. Raises Unusable."""
+    if is_amazons(path):
+        raise Unusable(
+            f"{path} holds what DynamoDB Local stored ({_AMAZONS}). Run with --engine dynamodb-local to use "
+            "it, or choose another folder with --data or HEADRACE_DATA."
+        )
+    if (path / RESTORING).exists():
+        raise Unusable(f"A restore into {path} did not end: empty the folder, and restore again.")
+    try:
+        return Engine(path / FILE, now_ms)
+    except sqlite3.Error as error:
+        raise Unusable(
+            f"{path / FILE} cannot be used ({error}): is the disk full or read-only, or the file damaged?"
+        ) from None
 
 
 @contextlib.contextmanager
-def data_folder(path: Path, purpose: str) -> Iterator[DataFolder]:
-    """Take the folder, and make it where it is missing. Who wants it meanwhile learns the `purpose`, as "serves on
-    http://127.0.0.1:8700". Raises Unusable."""
-    make_private(path)
+def data_folder(path: Path, purpose: str) -> Iterator[None]:
+    """Take the folder; where it is missing, make it for its owner. Who wants it meanwhile learns the `purpose`, as
+    "serves on http://127.0.0.1:8700". Raises Unusable."""
+    try:
+        path.mkdir(0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unusable(f"HEADRACE_DATA={path} cannot be used as a folder ({error.strerror}).") from None
     with contextlib.closing(_lock(path)) as lock:
         if not _take(lock):
             raise Unusable(
                 f"{path} is in use by {holder(path)}. Stop that, or choose another folder with --data or HEADRACE_DATA."
             )
         write_private(path / HOLDER, f"process {os.getpid()}, which {purpose}")
-        (path / _WHERE).unlink(missing_ok=True)  # of a process that was killed
-        yield DataFolder(path)
+        (path / WHERE).unlink(missing_ok=True)  # of a process that was killed
+        yield
 
 
 def _lock(path: Path) -> sqlite3.Connection:
@@ -96,16 +85,6 @@ def _take(lock: sqlite3.Connection) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def announced(path: Path, variables: Mapping[str, str]) -> Iterator[None]:
-    """Say in the folder where its engine is, while it is there."""
-    write_private(path / _WHERE, json.dumps(variables))
-    try:
-        yield
-    finally:
-        (path / _WHERE).unlink(missing_ok=True)
-
-
 def engine_variables(path: Path) -> dict[str, str] | None:
     """Environment variables with which boto3 finds the engine of the process that has the folder; None: no process has
     it. Raises Unusable."""
@@ -113,7 +92,7 @@ def engine_variables(path: Path) -> dict[str, str] | None:
     if owner is None:
         return None
     try:
-        variables: dict[str, str] = json.loads((path / _WHERE).read_text())
+        variables: dict[str, str] = json.loads((path / WHERE).read_text())
     except FileNotFoundError:
         raise Unusable(
             f"The engine of {path} is not served at the moment: it starts, ends or is restored by {owner}. Try again."
@@ -127,14 +106,6 @@ def holder(path: Path) -> str | None:
         return None
     with contextlib.closing(_lock(path)) as lock:
         return None if _take(lock) else (path / HOLDER).read_text()
-
-
-def make_private(path: Path) -> None:
-    """Make a folder that only its owner enters. Raises Unusable."""
-    try:
-        path.mkdir(0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unusable(f"HEADRACE_DATA={path} cannot be used as a folder ({error.strerror}).") from None
 
 
 def new_private(file: Path) -> BinaryIO:
@@ -153,22 +124,13 @@ def write_private(file: Path, content: str | bytes) -> None:
     draft.replace(file)
 
 
-class TokenFile:
-    """The admin token made at the first start, kept for the following ones in a file that only its owner reads."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def read(self) -> str | None:
-        """The token; None if there is none. Raises Unusable."""
-        try:
-            return self.path.read_text().strip() or None
-        except FileNotFoundError:
-            return None
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise Unusable(f"{self.path} cannot be used ({why}): it keeps the admin token.") from None
-
-    def write(self, token: str) -> None:
-        """Keep it, in one step, so that a crash leaves all of it or none."""
-        write_private(self.path, token + "\n")
+def read_token(file: Path) -> str | None:
+    """The admin token made at the first start, which is kept for the following ones; None if there is none. Raises
+    Unusable."""
+    try:
+        return file.read_text().strip() or None
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Unusable(f"{file} cannot be used ({why}): it keeps the admin token.") from None

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from local import Unusable
-from local.data_folder import DataFolder, announced, data_folder, engine_variables
+from local.data_folder import data_folder, engine_variables, is_amazons
 from local.options import ENDPOINT, add_data
 
 _DESCRIPTION = """\
@@ -61,25 +61,13 @@ def engine_of(data: Path) -> Iterator[Mapping[str, str]]:
     elif (running := engine_variables(data)) is not None:
         yield running
     else:
-        with data_folder(data, "runs a command on its engine") as folder, _served(folder) as variables:
-            yield variables
+        from local.clock import HandClock  # late, as local.store: they know the service
+        from local.store import served
 
-
-@contextlib.contextmanager
-def _served(folder: DataFolder) -> Iterator[Mapping[str, str]]:
-    if folder.is_amazons:
-        from local.store import amazons_engine, variables_of
-
-        with amazons_engine(folder.path) as amazons:
-            variables = variables_of(amazons.endpoint)
-            with announced(folder.path, variables):
+        with data_folder(data, "runs a command on its engine"):
+            clock = HandClock(data / "clock")
+            with served(data, clock.now_ms, by_amazon=is_amazons(data)) as (_, variables):
                 yield variables
-        return
-    from local.clock import HandClock  # late: it knows the service
-
-    clock = HandClock(folder.path / "clock")
-    with contextlib.closing(folder.engine(clock.now_ms)) as engine, folder.served(engine) as variables:
-        yield variables
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -16,7 +16,8 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from chalice.app import Chalice
@@ -40,26 +41,27 @@ def functions_of(app: Chalice) -> dict[str, Function]:
     return {name: app.handler_map[name] for name in names}
 
 
-@dataclass(kw_only=True, eq=False)
 class Context:
     """The context of a Lambda invocation, which has so many seconds."""
 
-    function_name: str
-    request_id: InitVar[str]
-    stop: threading.Event
-    seconds: InitVar[float] = FUNCTION_SECONDS
-    clock: Callable[[], float] = time.monotonic
     memory_limit_in_mb = 512
 
-    def __post_init__(self, request_id: str, seconds: float) -> None:
-        self.aws_request_id = request_id
-        self.invoked_function_arn = _ARN + self.function_name
-        self._deadline = self.clock() + seconds
+    def __init__(
+        self,
+        function_name: str,
+        request_id: str,
+        stop: threading.Event,
+        seconds: float = FUNCTION_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.function_name, self.aws_request_id = function_name, request_id
+        self.invoked_function_arn = _ARN + function_name
+        self._stop, self._clock, self._deadline = stop, clock, clock() + seconds
 
     def get_remaining_time_in_millis(self) -> int:
         """Milliseconds until the time-out; 0 when this process is about to end, so that functions finish early."""
-        left_ms = int((self._deadline - self.clock()) * 1000)
-        return 0 if self.stop.is_set() else max(0, left_ms)
+        left_ms = int((self._deadline - self._clock()) * 1000)
+        return 0 if self._stop.is_set() else max(0, left_ms)
 
 
 def attempt(function: Function, event: Any, context: Context) -> bool:
@@ -78,6 +80,21 @@ def _tell_failed(context: Context) -> None:
     traceback.print_exc(file=sys.stderr)
 
 
+def event_of(function: str) -> dict[str, Any]:
+    """What a function gets when its time has come, of EventBridge."""
+    return {
+        "version": "0",
+        "id": str(uuid.uuid4()),
+        "detail-type": "Scheduled Event",
+        "source": "aws.events",
+        "account": "000000000000",
+        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "region": "us-east-1",
+        "resources": [f"arn:aws:events:us-east-1:000000000000:rule/{function}"],
+        "detail": {},
+    }
+
+
 @dataclass(order=True, slots=True)
 class _Call:
     due: float
@@ -86,13 +103,15 @@ class _Call:
     event: str = field(compare=False)
     id: str = field(compare=False)
     pauses: tuple[float, ...] = field(compare=False)
+    period: float = field(default=0, compare=False)  # of a call that its time starts
 
 
 @dataclass(eq=False)
 class Invocations:
     """ports.Invoker: a queue, and threads that come when there is work, `most` of them.
 
-    `pauses`: before each further attempt at a call that raised. `seconds_to_due`: in how many the next timer is due.
+    `pauses`: before each further attempt at a call that raised; none for what `every` starts, as the next run makes up
+    for it. `seconds_to_due`: in how many the next timer is due.
     """
 
     functions: Mapping[str, Function]
@@ -131,6 +150,12 @@ class Invocations:
             self._mover_at = now + seconds
             self._call_at(self._mover_at, "mover", {"Records": [{"body": '{"until_ms": 0}'}]})
 
+    def every(self, seconds: float, function: str, delay: float = 0) -> None:
+        """Call it after the delay and then at this rate, whether or not its last run has ended. Runs missed while the
+        machine slept are made up for by one."""
+        due = time.monotonic() + delay
+        self._push(_Call(due, next(self._numbers), function, "", "", (), seconds))
+
     def _call_at(self, due: float, function: str, event: Mapping[str, Any]) -> None:
         text = json.dumps(event)
         self._push(_Call(due, next(self._numbers), function, text, str(uuid.uuid4()), self.pauses))
@@ -167,17 +192,19 @@ class Invocations:
             return self._has_ended.wait_for(lambda: not self._running.total(), seconds)
 
     def _push(self, call: _Call) -> None:
-        """If the machine has no more threads, the call waits for one of those that are there, or for the next call."""
         with self._has_work:
-            if self._stopping.is_set():
-                return
-            heapq.heappush(self._calls, call)
-            if len(self._calls) > self._free and self._threads < self.most:
-                with suppress(RuntimeError):
-                    threading.Thread(target=self._work, name="function", daemon=True).start()
-                    self._threads += 1  # it waits for our lock
-                    self._free += 1
-            self._has_work.notify()
+            if not self._stopping.is_set():
+                self._add(call)
+
+    def _add(self, call: _Call) -> None:
+        """If the machine has no more threads, the call waits for one of those that are there, or for the next call."""
+        heapq.heappush(self._calls, call)
+        if len(self._calls) > self._free and self._threads < self.most:
+            with suppress(RuntimeError):
+                threading.Thread(target=self._work, name="function", daemon=True).start()
+                self._threads += 1  # it waits for our lock
+                self._free += 1
+        self._has_work.notify()
 
     def _work(self) -> None:
         while call := self._next():
@@ -196,6 +223,10 @@ class Invocations:
                     call = heapq.heappop(self._calls)
                     self._free -= 1
                     self._running[call.function] += 1
+                    if call.period:
+                        due, now = call.due + call.period, time.monotonic()
+                        self._add(replace(call, due=due if due > now else now + call.period))
+                        return replace(call, event=json.dumps(event_of(call.function)), id=str(uuid.uuid4()))
                     return call
                 self._has_work.wait(seconds)
         return None

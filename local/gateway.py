@@ -8,13 +8,14 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
 import sys
 import threading
 import time
 import traceback
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -24,17 +25,14 @@ from urllib.parse import parse_qs
 from chalice import local as aws
 from chalice.app import Chalice
 
+from chalicelib.api import problems
 from chalicelib.api.gateway import cors
 from chalicelib.domain import token_bucket
 from chalicelib.domain.limits import MAX_REQUEST_BYTES
 
 INTEGRATION_SECONDS = 29.0
 _MEMORY_MB = 512
-_HEADERS = {
-    "Content-Type": "application/problem+json",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
+_HEADERS = {"Content-Type": problems.MEDIA_TYPE, **problems.EVERYWHERE}
 _LATER = {"Retry-After": "1"}
 
 # Status, headers, body.
@@ -95,41 +93,6 @@ class Throttle:
         return bool(grant.count)
 
 
-class Routes(aws.RouteMatcher):
-    """Chalice's matcher without its surprises: it reads a path beginning with // as a host name, drops what
-    follows a semicolon, lets a parameter be empty, and tries every route each time."""
-
-    def __init__(self, route_urls: Iterable[str]) -> None:
-        super().__init__(list(route_urls))
-        self._by_length: dict[int, list[tuple[str, list[str]]]] = defaultdict(list)
-        for url in self.route_urls:  # sorted: a fixed segment before a parameter
-            parts = url.split("/")
-            self._by_length[len(parts)].append((url, parts))
-
-    def match_route(self, url: str) -> aws.MatchResult:
-        """The route, the parameters in its path as they were sent, and the query. ValueError: no such route."""
-        path, _, query = url.partition("?")
-        if path.endswith("/") and path.strip("/"):
-            path = path[:-1]
-        parts = path.split("/")
-        for route, pattern in self._by_length.get(len(parts), ()):
-            params = _capture(pattern, parts)
-            if params is not None:
-                fields = parse_qs(query, keep_blank_values=True) if query else {}
-                return aws.MatchResult(route, params, fields)
-        raise ValueError("No matching route found")
-
-
-def _capture(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
-    params = {}
-    for segment, part in zip(pattern, parts, strict=True):
-        if segment[:1] == "{" and part:
-            params[segment[1:-1]] = part
-        elif segment != part:
-            return None
-    return params
-
-
 @dataclass(eq=False)
 class Gateway:
     """Answers requests with a Chalice app. Safe for threads; makes the app so, too.
@@ -152,8 +115,10 @@ class Gateway:
     def __post_init__(self) -> None:
         _make_thread_safe(self.app)
         _log_to_stderr(self.app.log)
-        self._routes = Routes(self.app.routes)
-        self._events = aws.LambdaEventConverter(self._routes, self.app.api.binary_types)
+        self._forms: dict[int, list[tuple[str, re.Pattern[str]]]] = defaultdict(list)
+        for route in sorted(self.app.routes):  # a fixed segment before a parameter
+            form = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route))
+            self._forms[route.count("/")].append((route, re.compile(form)))
         self._authorizer = aws.LocalGatewayAuthorizer(self.app)
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
@@ -181,28 +146,36 @@ class Gateway:
             raise body_too_large()
         if not path.startswith(f"{self.prefix}/"):
             raise _not_found()
-        path = path.removeprefix(self.prefix)
         received_ms = self.now_ms() if self.now_ms else None
-        try:
-            match = self._routes.match_route(path)
-        except ValueError:
-            raise _not_found() from None
-        entries = self.app.routes[match.route]
+        path, _, query = path.removeprefix(self.prefix).partition("?")
+        route, params = self._match(path)
+        entries = self.app.routes[route]
         if method not in entries:
             methods = sorted(entries)
-            if method == "OPTIONS" and (pages := cors(headers.get("origin", ""), match.route, methods)):
+            if method == "OPTIONS" and (pages := cors(headers.get("origin", ""), route, methods)):
                 return 204, pages, b""
             detail = f"This path does not have this method; it has {(allow := ', '.join(methods))}."
             raise Refusal(405, "METHOD_NOT_ALLOWED", detail, headers={"Allow": allow})
         is_anonymous = not entries[method].authorizer
         throttle = self.throttle if is_anonymous else None
-        if throttle and not throttle.lets_through(method, match.route, self.clock()):
+        if throttle and not throttle.lets_through(method, route, self.clock()):
             detail = "Too many calls at this moment; nothing happened."
             raise Refusal(429, "THROTTLED", detail, retryable=True, headers=_LATER)
-        event = self._events.create_lambda_event(method, path, headers, body or None)
-        event["requestContext"]["requestId"] = context.aws_request_id
-        event["requestContext"]["requestTimeEpoch"] = received_ms
-        event["requestContext"]["path"] = self.prefix + event["requestContext"]["path"]
+        event = {
+            "requestContext": {
+                "httpMethod": method,
+                "resourcePath": route,
+                "path": self.prefix + path,
+                "identity": {"sourceIp": "127.0.0.1"},
+                "requestId": context.aws_request_id,
+                "requestTimeEpoch": received_ms,
+            },
+            "headers": headers,
+            "pathParameters": params,
+            "multiValueQueryStringParameters": parse_qs(query, keep_blank_values=True) or None,
+            "stageVariables": {},
+            "body": body or None,
+        }
         if not is_anonymous:
             event = self._authorize(path, event, context)
         response = self.app(event, context)
@@ -210,23 +183,27 @@ class Gateway:
             raise unavailable()
         return _unpack(response)
 
+    def _match(self, path: str) -> tuple[str, dict[str, str]]:
+        """The route of a path, and the parameters in it as they were sent."""
+        if path.endswith("/") and path.strip("/"):
+            path = path[:-1]
+        for route, form in self._forms.get(path.count("/"), ()):
+            if match := form.fullmatch(path):
+                return route, match.groupdict()
+        raise _not_found()
+
     def _authorize(self, path: str, event: dict[str, Any], context: aws.LambdaContext) -> dict[str, Any]:
         token = event["headers"].get("authorization", "")
         if not token.strip() or not token.isascii():
             raise unauthorized()
         try:
-            result, _ = self._authorizer.authorize(path, event, context)
-        except aws.NotAuthorizedError:
-            raise unauthorized() from None
+            return self._authorizer.authorize(path, event, context)[0]
         except aws.ForbiddenError:
             raise forbidden() from None
-        except aws.LocalGatewayException as error:
-            raise RuntimeError("The authorizer returned no policy") from error
         except Exception as error:
             if str(error) == "Unauthorized":  # the word by which API Gateway knows a refusal from a failure
                 raise unauthorized() from None
             raise
-        return result
 
 
 def _unpack(response: dict[str, Any]) -> Answer:

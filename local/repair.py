@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
@@ -96,15 +97,15 @@ def _replay_audit(deps: Deps, since_ms: int, *, dry: bool) -> None:
 
 def _repair(deps: Deps, after: str | None, *, dry: bool) -> int:
     """Print each finding as it is put right; 1 if a topic could not be read."""
-    counts = dict.fromkeys(Kind, 0)
-    topics = failures = write_units = 0
+    counts = Counter[Kind]()
+    writes = Counter[Kind]()
+    topics = failures = 0
     last = after
 
     def tell(findings: Iterator[Finding]) -> None:
-        nonlocal write_units
         for finding in findings:
             counts[finding.kind] += 1
-            write_units += finding.write_units
+            writes[finding.kind] += finding.write_units
             print(_line(finding), flush=True)
 
     with deps.adapters.units() as units:
@@ -122,9 +123,8 @@ def _repair(deps: Deps, after: str | None, *, dry: bool) -> int:
         except (KeyboardInterrupt, SystemExit):  # by Ctrl-C, or another signal
             failures += 1
             print(f"Stopped. Go on with --after {last}" if last else "Stopped.", file=sys.stderr)
-    found = sum(counts.values())
-    print(f"{topics:,} topics: {found:,} findings. Read {units.reads:,.0f} read units.")
-    print(f"{'Would write' if dry else 'Wrote'} {write_units:,} write units.")
+    print(f"{topics:,} topics: {counts.total():,} findings. Read {units.reads:,.0f} read units.")
+    print(f"{'Would write' if dry else 'Wrote'} {writes.total():,} write units.")
     if counts[Kind.LOG_BEHIND]:
         print(_SEEK)
     return 1 if failures else 0
@@ -145,4 +145,5 @@ def _line(finding: Finding) -> str:
 if __name__ == "__main__":
     from local.token import on_stage
 
-    sys.exit(on_stage(lambda: main("make repair", sys.argv[1:])))
+    with on_stage():
+        sys.exit(main("make repair", sys.argv[1:]))

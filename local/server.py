@@ -41,11 +41,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     request_queue_size = _BACKLOG
 
     def __init__(
-        self,
-        gateway: Handler | None,
-        host: str,
-        port: int,
-        socket_seconds: float = SOCKET_SECONDS,
+        self, gateway: Handler | None, host: str, port: int, socket_seconds: float = SOCKET_SECONDS
     ) -> None:
         """Raises OSError if the port is taken. `port` 0: any free one. A gateway that isn't made yet is set before
         `start`; so is `tell`, which hears of what is refused before any gateway. A connection may be silent for

@@ -4,26 +4,28 @@ DynamoDB Local; or the DynamoDB that the environment names."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from chalicelib.adapters import Adapters, NoJobs, dynamo_adapters
 from chalicelib.ports.world import Clock, Invoker
 from chalicelib.settings import Settings, read
+from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables
 from local import Unusable
-from local.data_folder import FILE, TokenFile, announced, data_folder
+from local.data_folder import FILE, WHERE, data_folder, open_engine, write_private
 from local.engine.client import Client, Streams
 from local.engine.core import Engine
-from local.engine.dynamodb_local import Running, dynamodb_local
+from local.engine.dynamodb_local import dynamodb_local
+from local.engine.server import serving
 from local.functions import Function
 from local.jobs import LocalJobs
 from local.key_file import FileCipher
-from local.options import EMBEDDED, ENDPOINT, Options
+from local.options import DYNAMODB_LOCAL, ENDPOINT, Options
 from local.stream import StreamPoller
 
 ROUTE, JOURNAL = "route", "journal"
@@ -38,89 +40,79 @@ _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_
 class Store:
     """An engine that is open.
 
-    `adapters`: the ports on it, for settings, a clock and an invoker.
-    `pollers`: what carries the engine's changes to the functions.
     `ending`: what becomes of the messages when the service ends.
-    `tokens`: where the first token is kept; None: nowhere, it is a new one each time.
+    `readers`: the functions that its changes are carried to.
+    `parts`: the ports beside those on the engine.
+    `token_file`: where the first token is kept; None: nowhere, it is a new one each time.
     `engine`: the embedded one, which drops expired rows when it is asked.
     """
 
-    adapters: Callable[..., Adapters]
-
-    pollers: Callable[[Mapping[str, Function]], list[StreamPoller]]
-
     ending: str
-
-    tokens: TokenFile | None = None
-
+    readers: Sequence[str]
+    parts: Callable[[], Mapping[str, Any]]
+    token_file: Path | None = None
     engine: Engine | None = None
+
+    def adapters(self, settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
+        """The ports on the engine."""
+        own = Client(self.engine) if self.engine else None
+        return dynamo_adapters(settings, clock, invoker=invoker, client=own, **self.parts())
+
+    def pollers(self, functions: Mapping[str, Function]) -> list[StreamPoller]:
+        """What carries the engine's changes to the functions."""
+        of = {name: functions[name] for name in self.readers}
+        return stream_pollers(of, Tables(read().prefix), self.engine)
 
 
 @contextlib.contextmanager
 def open_store(options: Options, clock: Clock) -> Iterator[Store]:
     """The engine, open, and the jobs of the archive that work on what it keeps. Raises Unusable."""
+    readers = [name for name in (ROUTE, JOURNAL) if options.stream]
     with contextlib.ExitStack() as stack:
         if options.ephemeral:
-            engine = Engine(now_ms=clock.now_ms)
-            stack.callback(engine.close)
-            yield _embedded(options, engine, lambda: {"blobs": MemoryBlobs(), "jobs": NoJobs()})
+            engine = stack.enter_context(contextlib.closing(Engine(now_ms=clock.now_ms)))
+            ending = "what was accepted is gone then"
+            yield Store(
+                ending, readers[:1], lambda: {"blobs": MemoryBlobs(), "jobs": NoJobs()}, engine=engine
+            )
             return
-        folder = stack.enter_context(data_folder(options.data, f"serves on {options.url}"))
-        if options.engine == EMBEDDED:
-            engine = folder.engine(clock.now_ms)
-            stack.callback(engine.close)
-            variables = stack.enter_context(folder.served(engine))
-        else:
-            variables = _outside(options, stack)
-            stack.enter_context(announced(options.data, variables))
-        jobs = LocalJobs(options.data / "jobs", options.url, variables)
+        data, by_amazon = options.data, options.engine == DYNAMODB_LOCAL
+        stack.enter_context(data_folder(data, f"serves on {options.url}"))
+        if by_amazon and not options.endpoint and (data / FILE).exists():
+            raise Unusable(
+                f"{data} holds what the embedded engine stored ({FILE}). Run without --engine to use it, or "
+                "choose another folder with --data or HEADRACE_DATA."
+            )
+        opened = served(data, clock.now_ms, by_amazon=by_amazon, endpoint=options.endpoint)
+        own, variables = stack.enter_context(opened)
+        if by_amazon:
+            if not options.endpoint and not os.environ.get("HEADRACE_BUCKET"):
+                os.environ.pop("AWS_PROFILE", None)  # nothing here asks AWS, so it need not exist
+            os.environ |= variables
+        jobs = LocalJobs(data / "jobs", options.url, variables)
         stack.callback(jobs.stop)
-        parts: dict[str, Any] = {"cipher": FileCipher(options.data / "key"), "jobs": jobs}
-        if options.engine == EMBEDDED:
-            yield _embedded(options, engine, lambda: parts)
-            return
-
-        def pollers(functions: Mapping[str, Function]) -> list[StreamPoller]:
-            return stream_pollers(functions, Tables(read().prefix), client) if options.stream else []
-
-        ending = f"what was accepted stays in {options.endpoint or options.data}"
-        yield Store(partial(dynamo_adapters, **parts), pollers, ending, TokenFile(options.data / "token"))
+        parts = {"cipher": FileCipher(data / "key"), "jobs": jobs}
+        ending = f"what was accepted stays in {options.endpoint or data}"
+        yield Store(ending, readers, lambda: parts, data / "token", own)
 
 
-def _embedded(options: Options, engine: Engine, parts: Callable[[], Mapping[str, Any]]) -> Store:
-    def adapters(settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
-        return dynamo_adapters(settings, clock, invoker=invoker, client=Client(engine), **parts())
-
-    def pollers(functions: Mapping[str, Function]) -> list[StreamPoller]:
-        wanted = (ROUTE,) if options.ephemeral else (ROUTE, JOURNAL)
-        of = {name: functions[name] for name in wanted if options.stream}
-        clients = {"dynamodb": Client(engine), "dynamodbstreams": Streams(engine)}
-        return stream_pollers(of, Tables(read().prefix), clients.__getitem__, engine)
-
-    if options.ephemeral:
-        return Store(adapters, pollers, "what was accepted is gone then", engine=engine)
-    token = TokenFile(options.data / "token")
-    return Store(adapters, pollers, f"what was accepted stays in {options.data}", token, engine)
-
-
-def _outside(options: Options, stack: contextlib.ExitStack) -> dict[str, str]:
-    """DynamoDB Local, or the DynamoDB that the environment names. What leads to it."""
-    if not options.endpoint and (options.data / FILE).exists():
-        raise Unusable(
-            f"{options.data} holds what the embedded engine stored ({FILE}). Run without --engine to use it, or "
-            "choose another folder with --data or HEADRACE_DATA."
-        )
-    endpoint = options.endpoint or stack.enter_context(amazons_engine(options.data)).endpoint
-    if not options.endpoint and not os.environ.get("HEADRACE_BUCKET"):
-        os.environ.pop("AWS_PROFILE", None)  # nothing here asks AWS, so it need not exist
-    variables = variables_of(endpoint)
-    os.environ |= variables
-    return variables
-
-
-def amazons_engine(folder: Path) -> contextlib.AbstractContextManager[Running]:
-    """DynamoDB Local on what it has stored in a data folder."""
-    return dynamodb_local(folder / "dynamodb")
+@contextlib.contextmanager
+def served(
+    data: Path, now_ms: Callable[[], int], *, by_amazon: bool, endpoint: str | None = None
+) -> Iterator[tuple[Engine | None, dict[str, str]]]:
+    """The engine of a folder that this process has, and environment variables with which boto3 finds it, which the
+    folder has meanwhile, too. None: it is another process, DynamoDB Local or what is at the `endpoint`."""
+    engine = None
+    with contextlib.ExitStack() as stack:
+        if by_amazon:
+            place = endpoint or stack.enter_context(dynamodb_local(data / "dynamodb")).endpoint
+            variables = variables_of(place)
+        else:
+            engine = stack.enter_context(contextlib.closing(open_engine(data, now_ms)))
+            variables = stack.enter_context(serving(engine))
+        write_private(data / WHERE, json.dumps(variables))
+        stack.callback((data / WHERE).unlink, missing_ok=True)
+        yield engine, variables
 
 
 def variables_of(endpoint: str) -> dict[str, str]:
@@ -135,40 +127,24 @@ def variables_of(endpoint: str) -> dict[str, str]:
 
 
 def stream_pollers(
-    functions: Mapping[str, Function],
-    tables: Tables,
-    client: Callable[[str], Any],
-    engine: Engine | None = None,
+    functions: Mapping[str, Function], tables: Tables, engine: Engine | None = None
 ) -> list[StreamPoller]:
     """What reads the log's stream for `route`, and those of the log and the traces for `journal`; none for a function
-    that there is not. `client` makes the client of a service: boto3's, or that of the embedded `engine`."""
+    that there is not. They ask the embedded `engine`, or the one that the environment names."""
+    clients = Clients(read().region)
+    dynamodb = Client(engine) if engine else clients.get("dynamodb")
+    streams = Streams(engine) if engine else clients.get("dynamodbstreams")
     slow = {"seconds": _JOURNAL_SECONDS, "batch": _JOURNAL_BATCH}
     wanted: list[tuple[str, str, dict[str, Any]]] = [
         (ROUTE, tables.log, {}),
         (JOURNAL, tables.log, slow),
         (JOURNAL, tables.traces, slow),
     ]
-    clients = {"dynamodb": client("dynamodb"), "streams": client("dynamodbstreams")}
     return [
-        StreamPoller(table=table, name=name, function=functions[name], **clients, engine=engine, **options)
+        StreamPoller(table, name, functions[name], dynamodb, streams, engine=engine, **options)
         for name, table, options in wanted
         if name in functions
     ]
-
-
-def client(service: str) -> Any:
-    """A boto3 client of the engine that the environment names."""
-    import boto3
-    from botocore.config import Config
-
-    config = Config(
-        connect_timeout=2,
-        read_timeout=5,
-        retries={"mode": "standard", "total_max_attempts": 1},
-        parameter_validation=False,
-        user_agent="headrace",
-    )
-    return boto3.client(service, config=config)
 
 
 class MemoryBlobs:

@@ -40,7 +40,7 @@ class _Shard:
     ended: bool = False
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(eq=False)
 class StreamPoller:
     """Reads the stream of a table from now on, and calls the function at least once with each record.
 
@@ -84,14 +84,11 @@ class StreamPoller:
                     print(f"The stream of {self.table} cannot be read, trying on: {error}", file=sys.stderr)
                 trouble += 1
                 self._look_again = True
-            silence = time.monotonic() - last_traffic
+            silence = 0 if self.engine else time.monotonic() - last_traffic
             pause = self.seconds or min(_IDLE_SECONDS, max(_QUICK_SECONDS, silence / _IDLE_AFTER))
             if trouble:
                 self._stopping.wait(min(pause * 2**trouble, _LONGEST_TROUBLE_SECONDS))
-            elif (
-                not self._stopping.wait(pause if not self.engine else self.seconds or _QUICK_SECONDS)
-                and self.engine
-            ):
+            elif not self._stopping.wait(pause) and self.engine:
                 self.engine.wait_for_news(seen, _LONGEST_WAIT_SECONDS)
         with suppress(ClientError, BotoCoreError):
             self._poll()  # what came since: the next start reads only what comes after it

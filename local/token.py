@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
@@ -43,39 +43,33 @@ def check_stage(prefix: str) -> None:
         ) from None
 
 
-def main() -> int:
+def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m local.token", description=__doc__)
     parser.add_argument("--prefix", required=True, help="the prefix of the stack")
     parser.add_argument("--another", action="store_true", help="make one although there are tokens already")
     options = parser.parse_args()
     os.environ["HEADRACE_PREFIX"] = options.prefix
-
-    def print_token() -> int:
+    with on_stage():
         print(first_token(options.prefix, options.another))
-        return 0
-
-    return on_stage(print_token)
 
 
-def on_stage(work: Callable[[], int]) -> int:
-    """Do work on the tables of a stage, or of this machine; its exit code. What goes wrong becomes a sentence."""
+@contextmanager
+def on_stage() -> Iterator[None]:
+    """For work on the tables of a stage, or of this machine: finds the region. What goes wrong becomes Unusable."""
     try:
         region = os.environ.get("AWS_REGION") or boto3.Session().region_name
         if region:  # boto3 reads only the other
             os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = region
-        return work()
-    except Unusable as error:
-        why = str(error)
+        yield
     except HeadraceError as error:  # the store refuses, or does not answer
-        why = error.detail
+        raise Unusable(error.detail) from None
     except ClientError as error:
-        why = f"AWS refuses: {error}"
+        raise Unusable(f"AWS refuses: {error}") from None
     except BotoCoreError as error:
         why = f"AWS was not reached: {error} Are AWS_REGION, AWS_PROFILE and the credentials right?"
-    print(why, file=sys.stderr)
-    return 1
+        raise Unusable(why) from None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
-from functools import lru_cache
 from http.client import responses
 from io import BufferedIOBase
 
@@ -82,7 +80,7 @@ def encode(answer: Answer, method: str, keep_alive: bool) -> bytes:
     """An answer as it goes over the wire, in one piece. ValueError: a header that would break the frame."""
     status, headers, body = answer
     phrase = responses.get(status, "Unknown")
-    lines = [f"HTTP/1.1 {status} {phrase}", f"Date: {_date(int(time.time()))}"]
+    lines = [f"HTTP/1.1 {status} {phrase}", f"Date: {formatdate(usegmt=True)}"]
     lines += [f"{k}: {v}" for k, v in headers.items() if k.lower() not in ("content-length", "connection")]
     if status not in _BARE:
         lines.append(f"Content-Length: {len(body)}")
@@ -169,8 +167,3 @@ def _read_chunked(stream: BufferedIOBase) -> bytes:
         chunks.append(_read_exactly(stream, size))
         if _line(stream, 2, _bad("A chunk is longer than it says.")) not in (b"\r\n", b"\n"):
             raise _bad("A chunk is longer than it says.")
-
-
-@lru_cache(maxsize=2)
-def _date(second: int) -> str:
-    return formatdate(second, usegmt=True)

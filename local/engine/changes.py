@@ -14,7 +14,7 @@ from .tables import Table
 _MOST_BYTES = 64 << 20  # kept for readers that are behind; the archive fills what they miss
 _decode: Any = msgspec.msgpack.Decoder(dict[str, Any]).decode
 _EXPIRY = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
-_NEW, _OLD = ("NEW_IMAGE", "NEW_AND_OLD_IMAGES"), ("OLD_IMAGE", "NEW_AND_OLD_IMAGES")
+VIEW = "NEW_IMAGE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +68,14 @@ class Feed:
 
     def _record(self, change: _Change) -> dict[str, Any]:
         new, old = (_decode(data) if data is not None else None for data in (change.new, change.old))
-        view = self.table.view
         content = {
             "ApproximateCreationDateTime": datetime.fromtimestamp(change.at_ms // 1000, UTC),
             "Keys": self.table.keys.of(new or old or {}),
             "SequenceNumber": f"{change.number:021d}",
             "SizeBytes": change.bytes,
-            "StreamViewType": view,
+            "StreamViewType": VIEW,
+            **({"NewImage": new} if new is not None else {}),
         }
-        if new is not None and view in _NEW:
-            content["NewImage"] = new
-        if old is not None and view in _OLD:
-            content["OldImage"] = old
         record = {
             "eventID": f"{change.number:032x}",
             "eventName": "REMOVE" if new is None else "INSERT" if old is None else "MODIFY",

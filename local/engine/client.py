@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from .core import ARN, Change, Engine
 from .errors import Refused, invalid, unknown
 from .expressions import Condition, Given, projected, projection
-from .tables import Index, KeyRange, Table, key_range
+from .tables import Index, Table, key_range
 from .values import Item, stored_item
 
 _PAGE_BYTES = 1 << 20
@@ -141,7 +140,9 @@ class Client:
 
     def _list(self, request: Mapping[str, Any], text: str | None) -> Answer:
         table = self.engine.table(request["TableName"])
-        index = table.index(request["IndexName"]) if request.get("IndexName") else None
+        index = table.index if "IndexName" in request else None
+        if "IndexName" in request and (index is None or index.name != request["IndexName"] or text is None):
+            raise invalid(f"The table does not have the specified index: {request['IndexName']}")
         if index and request.get("ConsistentRead"):
             raise invalid("Consistent reads are not supported on global secondary indexes")
         keys = index.keys if index else table.keys
@@ -156,43 +157,19 @@ class Client:
         wanted = projection(request.get("ProjectionExpression"), given)
         given.check_all_used()
         start = _start(request, table, index)
-        limit = request.get("Limit")
         forward = request.get("ScanIndexForward", True)
-        found, size, last = self._page(table, index, of, start, limit, forward=forward)
+        with self.engine.reading() as connection:
+            rows = table.rows(connection, index, of, start, forward=forward)
+            found, size, is_cut = _page(rows, request.get("Limit"))
         items = [item for item in found if filter_ is None or filter_.holds(item)]
         answer: Answer = {"Count": len(items), "ScannedCount": len(found)}
         if request.get("Select") != "COUNT":
             answer["Items"] = [projected(item, wanted) for item in items]
-        if last is not None:
+        # DynamoDB sees that a range ends where its last key is in it, but not where it is of one key
+        if is_cut and not (of and ("<=" if forward else ">=", keys.bytes_of(found[-1])[1]) in of.ends):
             names = dict.fromkeys((*keys.names, *table.keys.names))
-            answer["LastEvaluatedKey"] = {name: last[name] for name in names}
+            answer["LastEvaluatedKey"] = {name: found[-1][name] for name in names}
         return _with_capacity(answer, request, table.name, _read_units(size, request))
-
-    def _page(
-        self,
-        table: Table,
-        index: Index | None,
-        of: KeyRange | None,
-        start: Item | None,
-        limit: int | None,
-        *,
-        forward: bool,
-    ) -> tuple[list[Item], int, Item | None]:
-        """What a list reads: its items, their size, and the last one where the list may go on."""
-        items: list[Item] = []
-        bytes_ = 0
-        with (
-            self.engine.reading() as connection,
-            closing(table.rows(connection, index, of, start, forward=forward)) as rows,
-        ):
-            for size, item in rows:
-                items.append(item)
-                bytes_ += size
-                if len(items) == limit or bytes_ > _PAGE_BYTES:
-                    sort_key = (index or table).keys.bytes_of(item)[1]
-                    is_last = of is not None and of.ends_with(sort_key, forward=forward)
-                    return items, bytes_, None if is_last else item
-        return items, bytes_, None
 
     # Tables
 
@@ -239,11 +216,8 @@ class Client:
     def _described(self, table: Table) -> Answer:
         definition = {name: value for name, value in table.definition.items() if name != "TimeToLive"}
         described = {**definition, "TableStatus": "ACTIVE", "TableArn": f"{ARN}{table.name}"}
-        if table.indexes:
-            indexes = definition["GlobalSecondaryIndexes"]
-            described["GlobalSecondaryIndexes"] = [{**each, "IndexStatus": "ACTIVE"} for each in indexes]
         if feed := self.engine.feed_of(table):
-            described |= {"LatestStreamArn": feed.arn, "LatestStreamLabel": feed.arn.rpartition("/")[2]}
+            described["LatestStreamArn"] = feed.arn
         return described
 
 
@@ -256,17 +230,9 @@ class Streams:
     @operation
     def describe_stream(self, request: Mapping[str, Any]) -> Answer:
         feed = self.engine.feed(request["StreamArn"])
-        shards = [{"ShardId": feed.shard, "SequenceNumberRange": {"StartingSequenceNumber": f"{1:021d}"}}]
-        description = {
-            "StreamArn": feed.arn,
-            "StreamStatus": "ENABLED",
-            "StreamViewType": feed.table.view,
-            "TableName": feed.table.name,
-            "CreationRequestDateTime": datetime.now(UTC),
-            "KeySchema": feed.table.definition["KeySchema"],
-            "Shards": [] if request.get("ExclusiveStartShardId") else shards,
-        }
-        return {"StreamDescription": description}
+        shard = {"ShardId": feed.shard, "SequenceNumberRange": {"StartingSequenceNumber": f"{1:021d}"}}
+        shards = [] if request.get("ExclusiveStartShardId") else [shard]
+        return {"StreamDescription": {"StreamArn": feed.arn, "StreamStatus": "ENABLED", "Shards": shards}}
 
     @operation
     def get_shard_iterator(self, request: Mapping[str, Any]) -> Answer:
@@ -284,6 +250,19 @@ class Streams:
         number = int(text)
         records = self.engine.feed(arn).from_number(number, request.get("Limit", 1000))
         return {"Records": records, "NextShardIterator": f"{arn}|{number + len(records)}"}
+
+
+def _page(rows: Generator[tuple[int, Item]], limit: int | None) -> tuple[list[Item], int, bool]:
+    """The items of a page, their size, and whether there may be more."""
+    items: list[Item] = []
+    bytes_ = 0
+    with closing(rows):
+        for size, item in rows:
+            items.append(item)
+            bytes_ += size
+            if len(items) == limit or bytes_ > _PAGE_BYTES:
+                return items, bytes_, True
+    return items, bytes_, False
 
 
 def _start(request: Mapping[str, Any], table: Table, index: Index | None) -> Item | None:
@@ -306,7 +285,7 @@ def _write_units(changes: Sequence[Change]) -> int:
     return rows + sum(
         item is not None and set(index.keys.names) <= item.keys()
         for each in changes
-        for index in each.write.table.indexes
+        if (index := each.write.table.index)
         for item in (each.old.item if each.old else None, each.new)
     )
 

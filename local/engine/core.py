@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from .changes import Feed
-from .errors import Refused, condition_failed, invalid, no_table
+from .changes import VIEW, Feed
+from .errors import Refused, condition_failed, invalid, no_table, unknown
 from .expressions import Condition, Given
 from .storage import Storage
 from .tables import SCHEMA, Connection, Row, Table
@@ -73,7 +73,7 @@ class Change:
         """Store it."""
         if self.write.kind != "ConditionCheck":
             table, place = self.write.table, self.write.place
-            self.data = table.replace(connection, place, self.old, self.new, self.size)
+            self.data = table.replace(connection, place, self.new, self.size)
 
 
 @dataclass
@@ -129,6 +129,11 @@ class Engine:
     def create(self, definition: dict[str, Any]) -> Table:
         """Make a table. Raises Refused."""
         name = definition["TableName"]
+        indexes = definition.get("GlobalSecondaryIndexes") or []
+        projections = [each["Projection"]["ProjectionType"] for each in indexes]
+        view = (definition.get("StreamSpecification") or {}).get("StreamViewType", VIEW)
+        if projections not in ([], ["INCLUDE"]) or view != VIEW:
+            raise unknown(f"tables with indexes of {projections}, or a stream of {view},")
 
         def make(connection: Connection) -> Table:
             if name in self._tables:
@@ -148,7 +153,7 @@ class Engine:
         def remove(connection: Connection) -> Table:
             table = self.table(name)
             connection.execute("DELETE FROM definitions WHERE id = ?", (table.id,))
-            table.drop(connection)
+            connection.execute(f"DROP TABLE t{table.id}")
             return table
 
         def forget(table: Table) -> None:
@@ -171,7 +176,7 @@ class Engine:
 
     def _open(self, table: Table) -> None:
         self._tables[table.name] = table
-        if table.view and table.name not in self._feeds:
+        if table.has_stream and table.name not in self._feeds:
             self._feeds[table.name] = Feed(table, f"{ARN}{table.name}/stream/{self.now_ms()}")
 
     # Writes
@@ -190,24 +195,16 @@ class Engine:
         shows_refused = request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
         if kind == "Put":
             item, size = stored_item(request["Item"])
-            for index in table.indexes:
-                index.entry(item, table.keys)  # refuses keys of another type
+            if table.index:
+                table.index.place(item)  # refuses keys of another type
             return Write(kind, table, table.keys.bytes_of(item), {}, condition, shows_refused, item, size)
         key, _ = stored_item(request["Key"])
         table.keys.check_only(key)
         return Write(kind, table, table.keys.bytes_of(key), key, condition, shows_refused, update=update)
 
     def write(self, *writes: Write) -> list[Change]:
-        """Do some actions, one after the other. Raises Refused."""
-
-        def do(connection: Connection) -> list[Change]:
-            changes = []
-            for write in writes:
-                changes.append(write.look(connection))
-                changes[-1].apply(connection)
-            return changes
-
-        return self._storage.write(do, self._tell)
+        """Do some actions, on one item each. Raises Refused."""
+        return self._storage.write(lambda connection: _done(writes, connection), self._tell)
 
     def transact(self, writes: Sequence[Write], token: str | None, request: Any) -> list[Change]:
         """Do all actions, or none of them: then Refused says for each what was in its way. `token` names the `request`:
@@ -228,9 +225,7 @@ class Engine:
                 )
             if sum(change.size for change in changes) > _TRANSACTION_BYTES:
                 raise invalid("Collection of items in the transaction request exceeds the 4MB limit")
-            for change in changes:
-                change.apply(connection)
-            return changes
+            return _applied(changes, connection)
 
         def tell(changes: list[Change]) -> None:
             if token is not None:
@@ -254,34 +249,28 @@ class Engine:
         """Delete what has expired by the time given, or by now. Returns how many items."""
         if now_s is None:
             now_s = self.now_ms() // 1000
-        return sum(self._drop_expired(name, now_s) for name in list(self._tables))
+        count = sum(sum(self._drop_expired(name, now_s)) for name in list(self._tables))
+        if count:
+            self._storage.shrink()
+        return count
 
-    def _drop_expired(self, name: str, now_s: int) -> int:
-        count = 0
-        while True:
+    def _drop_expired(self, name: str, now_s: int) -> Iterator[int]:
+        def remove(connection: Connection) -> list[Change]:
+            table = self.table(name)
+            places = table.expired(connection, now_s, _EXPIRED_AT_ONCE)
+            return _done([Write("Delete", table, place, {}) for place in places], connection)
 
-            def remove(connection: Connection) -> list[Change]:
-                table = self.table(name)
-                changes = []
-                for place in table.expired(connection, now_s, _EXPIRED_AT_ONCE):
-                    write = Write("Delete", table, place, {})
-                    changes.append(write.look(connection))
-                    changes[-1].apply(connection)
-                return changes
-
-            changes = self._storage.write(remove, lambda changes: self._tell(changes, is_expiry=True))
-            count += len(changes)
-            if len(changes) < _EXPIRED_AT_ONCE:
-                if count:
-                    self._storage.shrink()
-                return count
+        count = _EXPIRED_AT_ONCE
+        while count == _EXPIRED_AT_ONCE:
+            count = len(self._storage.write(remove, lambda changes: self._tell(changes, is_expiry=True)))
+            yield count
 
     def clear(self) -> None:
         """Delete every row of every table."""
 
         def remove(connection: Connection) -> None:
             for table in self._tables.values():
-                table.clear(connection)
+                connection.execute(f"DELETE FROM t{table.id}")
 
         self._storage.write(remove)
 
@@ -320,6 +309,17 @@ class Engine:
                 is_new = True
         if is_new:
             self.wake()
+
+
+def _done(writes: Sequence[Write], connection: Connection) -> list[Change]:
+    """Look at all, which may be refused, before the first is stored."""
+    return _applied([write.look(connection) for write in writes], connection)
+
+
+def _applied(changes: list[Change], connection: Connection) -> list[Change]:
+    for change in changes:
+        change.apply(connection)
+    return changes
 
 
 def _look_at_all(

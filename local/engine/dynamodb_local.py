@@ -40,12 +40,10 @@ services only, no redistribution. Please read it: {licence}"""
 _FETCH_SECONDS = 300
 _START_SECONDS = 60.0
 _STOP_SECONDS = 5.0
-_LOCK_SECONDS = 15.0
 _POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 2000
 # A collector with threads of its own would take a fifth of the engine's processor time.
 _OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC")
-_FIRST_FREE_FD = 10  # the shell names descriptors with one digit: keep the lock's out of its way
 # The shell becomes java; what it leaves behind waits for the end of a pipe whose other end only our process holds,
 # which ends however we die. Unlike prctl's death signal this also works when a thread that starts an engine ends.
 _LAUNCH = 'umask 077; exec 3<&0; (read -r _ <&3; kill -TERM $$) & exec "$@" 3<&- </dev/null'
@@ -126,19 +124,24 @@ class Running(NamedTuple):
 
 
 @contextlib.contextmanager
-def dynamodb_local(data_dir: Path | None = None, port: int | None = None) -> Iterator[Running]:
-    """DynamoDB Local, in memory or durable in `data_dir`, once it answers; `port` None: any free one. Waits for an
+def dynamodb_local(data_dir: Path | None = None) -> Iterator[Running]:
+    """DynamoDB Local, in memory or durable in `data_dir`, once it answers. Waits for an
     engine of a process just killed to let go of the data; what was acknowledged stays there. Raises Unusable."""
     java, home = _require("java"), fetch()
-    port = port or free_port()
+    port = free_port()
     place = ["-inMemory"] if data_dir is None else ["-dbPath", str(data_dir.resolve())]
     libraries = f"-Djava.library.path={home / 'DynamoDBLocal_lib'}"
     command = [java, *_OPTIONS, libraries, "-jar", str(home / _JAR), "-disableTelemetry", "-sharedDb"]
     with contextlib.ExitStack() as stack:
-        locks = [_locked(data_dir)] if data_dir else []
-        for lock in locks:
-            stack.callback(os.close, lock)  # the engine has its own: the data is locked while it lives
         log = stack.enter_context(tempfile.TemporaryFile())
+        locks = []
+        if data_dir:
+            import fcntl  # here: Windows has none
+
+            data_dir.mkdir(parents=True, exist_ok=True)
+            # behind the log, so not the descriptor 3, which is the shell's
+            locks.append(stack.enter_context((data_dir / "engine.lock").open("wb")))
+            fcntl.flock(locks[0], fcntl.LOCK_EX)  # the engine has it, too: until its end
         ending, lifeline = os.pipe()
         stack.callback(os.close, lifeline)
         process = subprocess.Popen(
@@ -146,7 +149,7 @@ def dynamodb_local(data_dir: Path | None = None, port: int | None = None) -> Ite
             stdin=ending,
             stdout=log,
             stderr=log,
-            pass_fds=locks,
+            pass_fds=[lock.fileno() for lock in locks],
             start_new_session=True,  # Ctrl-C is for us: the engine goes last
         )
         os.close(ending)
@@ -167,26 +170,6 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: IO[
     raise Unusable(f"DynamoDB Local stopped at its start, or is silent (port {port}):\n{said}")
 
 
-def _locked(folder: Path) -> int:
-    """A descriptor that has the lock of a folder."""
-    import fcntl  # here: Windows has none
-
-    folder.mkdir(parents=True, exist_ok=True)
-    first = os.open(folder / "engine.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    lock = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)
-    os.close(first)
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                os.close(lock)
-                raise Unusable(f"Another engine is using {folder}. Stop it, or set HEADRACE_DATA.") from None
-        time.sleep(_POLL_SECONDS)
-
-
 def end_group(process: subprocess.Popen[bytes], seconds: float) -> None:
     """End a process that was started in a session of its own, and what it has started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -196,16 +179,6 @@ def end_group(process: subprocess.Popen[bytes], seconds: float) -> None:
             process.wait(seconds)
 
 
-def main() -> int:
-    """Fetch the engine and print its folder."""
-    try:
-        _require("java")
-        print(fetch())
-    except Unusable as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__":  # fetch the engine and print its folder
+    _require("java")
+    print(fetch())

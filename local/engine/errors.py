@@ -29,10 +29,8 @@ def invalid(message: str) -> Refused:
 
 def condition_failed(item: dict[str, Any] | None) -> Refused:
     """A condition does not hold; `item` is the row that was found, where the request asked for it."""
-    refusal = Refused("ConditionalCheckFailedException", "The conditional request failed")
-    if item is not None:
-        refusal.extra["Item"] = item
-    return refusal
+    found = {"Item": item} if item is not None else {}
+    return Refused("ConditionalCheckFailedException", "The conditional request failed", 400, **found)
 
 
 def no_table(message: str) -> Refused:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-from .errors import invalid, unknown
+from .errors import invalid
 from .values import Item, Value, comparable, stored_value
 
 T = TypeVar("T")
@@ -21,15 +21,9 @@ Path = tuple[str, ...]
 
 _TOKEN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|[#:][A-Za-z0-9_]+|<=|>=|<>|\S")
 TEXTS = 2000  # as many expressions as are kept: a claim's depends on how many leases it changes
-_ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_ORDERED_TYPES = {"S", "N", "B"}
 # Which types a value of the request has, beside what is not every type's.
-_OPERANDS = {
-    **dict.fromkeys((*_ORDERED, "between"), _ORDERED_TYPES),
-    "attribute_type": {"S"},
-    "begins_with": {"S", "B"},
-}
-_TYPES = ("S", "SS", "N", "NS", "B", "BS", "BOOL", "NULL", "L", "M")
+_ORDERED = ("<", "<=", ">", ">=", "BETWEEN")
+_OPERANDS = {**dict.fromkeys(_ORDERED, "SNB"), "attribute_type": "S", "begins_with": "SB"}
 
 
 @dataclass
@@ -52,13 +46,10 @@ class Given:
     def use(self, expression: Expression[T]) -> T:
         """What was read. Raises Refused for a value of a wrong type."""
         self.used |= expression.placeholders
-        for kind, name in expression.operands:
-            ((type_, content),) = self.values[name].items()
-            if type_ not in _OPERANDS[kind] or (kind == "attribute_type" and content not in _TYPES):
-                raise invalid(
-                    f"Invalid {expression.what}: Incorrect operand type for operator or function; operator or "
-                    f"function: {kind}, operand type: {type_}"
-                )
+        for kind, _, names in expression.tests:
+            for name in names if kind in _OPERANDS else ():
+                if (type_ := next(iter(self.values[name]))) not in _OPERANDS[kind]:
+                    raise invalid(f"Invalid {expression.what}: Incorrect operand type {type_} for {kind}")
         return expression.parts
 
     def check_all_used(self) -> None:
@@ -79,34 +70,39 @@ class Given:
 
 # Finds an operand's value; None: there is none.
 Find = Callable[[Item, Given], Value | None]
-Test = Callable[[Item, Given], bool]
+Holds = Callable[[Item, Given], bool]
+Test = Callable[[Value, Sequence[Value]], bool]
 
 
 @dataclass(frozen=True)
 class Expression(Generic[T]):
     """A text that was read.
 
-    `operands`: the values that not every type may have, each after what it stands in.
+    `tests`: the comparisons and functions of a condition: what each is, of which path (none: a size), and the
+    placeholders of its values.
     `attributes`: the names, or their placeholders, with which its paths begin.
+    `is_conjunction`: all of its tests must hold.
     """
 
     parts: T
     what: str
     placeholders: frozenset[str]
-    operands: tuple[tuple[str, str], ...]
+    tests: Sequence[tuple[str, Path, Sequence[str]]]
     attributes: frozenset[str]
+    is_conjunction: bool
 
 
 @lru_cache(TEXTS)
-def _condition(text: str, what: str) -> Expression[Test]:
+def condition(text: str, what: str) -> Expression[Holds]:
+    """Read a condition."""
     reader = Reader(text, what)
     return reader.finished(reader.either())
 
 
 @lru_cache(TEXTS)
-def _projection(text: str) -> Expression[list[Path]]:
+def _projection(text: str) -> Expression[list[str]]:
     reader = Reader(text, "ProjectionExpression")
-    return reader.finished(reader.several(reader.path))
+    return reader.finished(reader.several(reader.name))
 
 
 class Condition:
@@ -114,7 +110,7 @@ class Condition:
 
     def __init__(self, text: str, given: Given, what: str = "ConditionExpression") -> None:
         """Raises Refused."""
-        expression = _condition(text, what)
+        expression = condition(text, what)
         self._given = given
         self._test = given.use(expression)
         # What it asks about.
@@ -127,10 +123,7 @@ class Condition:
 
 def projection(text: str | None, given: Given) -> list[str] | None:
     """The attributes that a request asks for; None: all. Raises Refused."""
-    paths = given.use(_projection(text)) if text is not None else None
-    if paths is not None and any(len(path) > 1 for path in paths):
-        raise unknown("parts of an attribute in a projection")
-    return None if paths is None else [given.name(path[0]) for path in paths]
+    return None if text is None else [given.name(step) for step in given.use(_projection(text))]
 
 
 def projected(item: Item, names: list[str] | None) -> Item:
@@ -165,28 +158,33 @@ def _size(find: Find) -> Find:
     return size
 
 
-def _compared(kind: str, left: Value | None, right: Value | None) -> bool:
-    if kind == "<>":
-        return left is None or left != right
-    if left is None or right is None:
-        return False
-    if kind == "=":
-        return left == right
-    if left.keys() != right.keys() or not left.keys() & _ORDERED_TYPES:
-        return False
-    return bool(_ORDERED[kind](comparable(left), comparable(right)))
+def _compared(compare: Callable[[Any, Any], bool]) -> Test:
+    """A test whether a value and a given one, of the same type, compare so."""
+    return lambda value, given: (
+        value.keys() == given[0].keys() and compare(*map(comparable, (value, given[0])))
+    )
 
 
-def _has_type(value: Value, operand: Value) -> bool:
-    return operand["S"] in value
-
-
-def _begins_with(value: Value, operand: Value) -> bool:
+def _begins_with(value: Value, given: Sequence[Value]) -> bool:
     ((kind, content),) = value.items()
-    return kind in operand and bool(content.startswith(operand[kind]))
+    return kind in given[0] and bool(content.startswith(given[0][kind]))
 
 
-_FUNCTIONS = {"attribute_type": _has_type, "begins_with": _begins_with}
+# Do they hold for a value that is there, beside the values that the request gives?
+_AT_LEAST, _AT_MOST = _compared(operator.ge), _compared(operator.le)
+_TESTS: Mapping[str, Test] = {
+    "=": lambda value, given: value == given[0],
+    "<": _compared(operator.lt),
+    "<=": _AT_MOST,
+    ">": _compared(operator.gt),
+    ">=": _AT_LEAST,
+    "BETWEEN": lambda value, given: _AT_LEAST(value, given[:1]) and _AT_MOST(value, given[1:]),
+    "IN": lambda value, given: value in given,
+    "attribute_exists": lambda value, given: True,
+    "attribute_not_exists": lambda value, given: False,
+    "attribute_type": lambda value, given: given[0]["S"] in value,
+    "begins_with": _begins_with,
+}
 
 
 class Reader:
@@ -197,7 +195,7 @@ class Reader:
         self._tokens: list[str] = _TOKEN.findall(text)
         self._at = 0
         self._attributes: set[str] = set()
-        self._operands: list[tuple[str, str]] = []
+        self._tests: list[tuple[str, Path, Sequence[str]]] = []
         if not self._tokens:
             raise invalid(f"Invalid {what}: The expression can not be empty;")
 
@@ -210,12 +208,16 @@ class Reader:
         if not self.is_at_end:
             raise self.error()
         placeholders = frozenset(token for token in self._tokens if token[0] in "#:")
-        return Expression(parts, self._what, placeholders, tuple(self._operands), frozenset(self._attributes))
+        is_conjunction = {"OR", "NOT"}.isdisjoint(map(str.upper, self._tokens))
+        attributes = frozenset(self._attributes)
+        return Expression(parts, self._what, placeholders, self._tests, attributes, is_conjunction)
 
     def error(self) -> Exception:
+        """What comes next is wrong, or a part of the language that Headrace does not use."""
         near = " ".join(self._tokens[max(0, self._at - 1) : self._at + 2])
-        token = "<EOF>" if self.is_at_end else self._tokens[self._at]
-        return invalid(f'Invalid {self._what}: Syntax error; token: "{token}", near: "{near}"')
+        return invalid(
+            f'Invalid {self._what}: Syntax error, or not known to the embedded engine; near: "{near}"'
+        )
 
     def next_is(self, *tokens: str) -> bool:
         """Are these the next tokens?"""
@@ -247,15 +249,12 @@ class Reader:
 
     def path(self) -> Path:
         """A path through maps."""
-        steps = [self._name()]
+        steps = self.several(self.name, ".")
         self._attributes.add(steps[0])
-        while self.takes("."):
-            steps.append(self._name())
-        if self.next_is("["):
-            raise unknown("elements of lists in expressions")
         return tuple(steps)
 
-    def _name(self) -> str:
+    def name(self) -> str:
+        """One step of a path."""
         return self.token(lambda token: token[0] == "#" or token[0].isalpha())
 
     def value(self) -> str:
@@ -263,12 +262,7 @@ class Reader:
         return self.token(lambda token: token[0] == ":" and len(token) > 1)
 
     def operand(self) -> Find:
-        """A value, a path, or the size of what is there."""
-        if self.next_is("SIZE", "("):
-            self._at += 2
-            find = _size(_finder(self.path()))
-            self.expect(")")
-            return find
+        """A value or a path."""
         if not self.is_at_end and self._tokens[self._at][0] == ":":
             name = self.value()
             return lambda item, given: given.values[name]
@@ -276,15 +270,15 @@ class Reader:
 
     # conditions, from the loosest binding to the tightest
 
-    def either(self) -> Test:
+    def either(self) -> Holds:
         tests = self.several(self._both, "OR")
         return tests[0] if len(tests) == 1 else lambda item, given: any(test(item, given) for test in tests)
 
-    def _both(self) -> Test:
+    def _both(self) -> Holds:
         tests = self.several(self._negation, "AND")
         return tests[0] if len(tests) == 1 else lambda item, given: all(test(item, given) for test in tests)
 
-    def _negation(self) -> Test:
+    def _negation(self) -> Holds:
         if self.takes("NOT"):
             test = self._negation()
             return lambda item, given: not test(item, given)
@@ -292,61 +286,47 @@ class Reader:
             test = self.either()
             self.expect(")")
             return test
-        begin = self._at
-        kind, test = self._function() if self._is_function() else self._comparison()
-        if kind in _OPERANDS:
-            self._operands += ((kind, each) for each in self._tokens[begin : self._at] if each[0] == ":")
-        return test
+        is_function = self._tokens[self._at + 1 : self._at + 2] == ["("] and not self.next_is("SIZE")
+        return self._function() if is_function else self._comparison()
 
-    def _is_function(self) -> bool:
-        return self._tokens[self._at + 1 : self._at + 2] == ["("] and not self.next_is("SIZE")
-
-    def _function(self) -> tuple[str, Test]:
-        name = self.token(str.isidentifier)
+    def _function(self) -> Holds:
+        name = self.token(_TESTS.__contains__)
         self.expect("(")
-        find = _finder(self.path())
-        if name in ("attribute_exists", "attribute_not_exists"):
-            is_wanted = name == "attribute_exists"
-            self.expect(")")
-            return name, lambda item, given: (find(item, given) is not None) == is_wanted
-        if name not in _FUNCTIONS:
-            raise self.error()
-        function = _FUNCTIONS[name]
-        self.expect(",")
-        operand = self.operand()
+        path, values = self.path(), []
+        if not name.endswith("_exists"):
+            self.expect(",")
+            values.append(self.value())
         self.expect(")")
+        return self._test(name, path, values)
 
-        def test(item: Item, given: Given) -> bool:
-            value, wanted = find(item, given), operand(item, given)
-            return value is not None and wanted is not None and function(value, wanted)
-
-        return name, test
-
-    def _comparison(self) -> tuple[str, Test]:
-        left = self.operand()
-        if self.takes("BETWEEN"):
-            low = self.operand()
-            self.expect("AND")
-            high = self.operand()
-
-            def is_between(item: Item, given: Given) -> bool:
-                value = left(item, given)
-                return _compared("<=", low(item, given), value) and _compared("<=", value, high(item, given))
-
-            return "between", is_between
-        if self.takes("IN"):
-            self.expect("(")
-            choices = self.several(self.operand)
+    def _comparison(self) -> Holds:
+        is_size = self.next_is("SIZE", "(")
+        if is_size:
+            self._at += 2
+        path = self.path()
+        if is_size:
             self.expect(")")
+        kind = self.token(lambda token: token.upper() in _TESTS).upper()
+        if kind == "BETWEEN":
+            values = [self.value()]
+            self.expect("AND")
+            values.append(self.value())
+        elif kind == "IN":
+            self.expect("(")
+            values = self.several(self.value)
+            self.expect(")")
+        else:
+            values = [self.value()]
+        return self._test(kind, path, values, is_size=is_size)
 
-            def is_in(item: Item, given: Given) -> bool:
-                return any(_compared("=", left(item, given), each(item, given)) for each in choices)
+    def _test(self, kind: str, path: Path, values: Sequence[str], *, is_size: bool = False) -> Holds:
+        self._tests.append((kind, () if is_size else path, values))
+        find, test, if_absent = _finder(path), _TESTS[kind], kind == "attribute_not_exists"
+        if is_size:
+            find = _size(find)
 
-            return "in", is_in
-        kind = self.comparator()
-        right = self.operand()
-        return kind, lambda item, given: _compared(kind, left(item, given), right(item, given))
+        def holds(item: Item, given: Given) -> bool:
+            value = find(item, given)
+            return if_absent if value is None else test(value, [given.values[name] for name in values])
 
-    def comparator(self) -> str:
-        """What stands between two operands."""
-        return self.token(lambda token: token in ("=", "<>") or token in _ORDERED)
+        return holds

@@ -113,16 +113,14 @@ class Door:
 
     def handle(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         """Answer one request."""
-        status, content = self._answer(method, path, headers, body or b"")
-        return status, {"Content-Type": CONTENT_TYPE}, content
-
-    def _answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         is_foreign = headers.get("host", "").lower() not in self.hosts or "origin" in headers
         if is_foreign or method == "OPTIONS":
-            return _refusal("AccessDeniedException", _FOREIGN, 403)
-        if path != "/" or not self._is_signed(method, headers, body):
-            return _refusal("UnrecognizedClientException", _UNSIGNED)
-        return self._protocol.answer(headers.get("x-amz-target", ""), body)
+            status, content = _refusal("AccessDeniedException", _FOREIGN, 403)
+        elif path != "/" or not self._is_signed(method, headers, body or b""):
+            status, content = _refusal("UnrecognizedClientException", _UNSIGNED)
+        else:
+            status, content = self._protocol.answer(headers.get("x-amz-target", ""), body or b"")
+        return status, {"Content-Type": CONTENT_TYPE}, content
 
     def _is_signed(self, method: str, headers: Mapping[str, str], body: bytes) -> bool:
         """Did the holder of the keys sign this request to the path `/`, at most 15 minutes ago?

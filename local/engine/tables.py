@@ -1,30 +1,29 @@
 """The tables and their rows, as SQLite keeps them.
 
-Each table of DynamoDB is one of SQLite's: the keys as bytes that sort alike, the item's size, when it expires (s), the
-item itself as MessagePack. An index is a table, too, whose rows have the keys of both and the part of the item that it
-projects. `definitions` has the requests that made the tables.
+Each table of DynamoDB is one of SQLite's: the keys as bytes that sort alike, also those of its one index, the item's
+size, when it expires (s), the item itself as MessagePack. `definitions` has the requests that made the tables.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
 
 from .errors import invalid
-from .expressions import TEXTS, Expression, Given, Path, Reader
+from .expressions import Given, condition
 from .values import Item, behind_prefix, key_bytes, stored_item
 
 Connection = sqlite3.Connection
 _LAST_S = 1 << 53  # of an expiry: what is later never comes
 
 _WHAT = "KeyConditionExpression"
-# A comparison of a key condition: its kind, the key, and the placeholders of its values.
-_KeyTest = tuple[str, Path, list[str]]
+_CHANGED = ", ".join(f"{column} = excluded.{column}" for column in ("q", "r", "size", "x", "item"))
+_COMPARED = ("=", "<", "<=", ">", ">=", "BETWEEN", "begins_with")
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder(dict[str, Any]).decode
@@ -64,7 +63,6 @@ class Keys:
 class Row(NamedTuple):
     """A stored item. `data` is its MessagePack; each reading of `item` makes another one."""
 
-    id: int
     size: int
     data: bytes
 
@@ -75,50 +73,34 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Index:
-    """A global secondary index. `attributes` None: it has whole items."""
+    """A global secondary index. `attributes` are those that it shows."""
 
     name: str
-    sql: str
     keys: Keys
-    attributes: frozenset[str] | None
+    attributes: frozenset[str]
 
-    def entry(self, item: Item, table_keys: Keys) -> tuple[bytes, bytes, bytes, bytes, int, bytes] | None:
-        """The index's row of an item; None where it lacks a key of the index."""
-        if not item.keys() >= self.keys.types.keys():
-            return None
-        part = item
-        if self.attributes is not None:
-            part = {name: value for name, value in item.items() if name in self.attributes}
-        return (*self.keys.bytes_of(item), *table_keys.bytes_of(item), stored_item(part)[1], _encode(part))
+    def place(self, item: Item) -> tuple[bytes, bytes] | tuple[None, None]:
+        """The index's keys of an item; none where it is not in the index. Raises Refused."""
+        return self.keys.bytes_of(item) if item.keys() >= self.keys.types.keys() else (None, None)
 
 
-@dataclass(frozen=True)
-class KeyRange:
-    """The keys that a query asks for: one partition, and the sort keys from `low` to `high`, in bytes. `low_is_in` and
-    `high_is_in`: are the ends meant, too? None: there is no such end."""
+class KeyRange(NamedTuple):
+    """The keys that a query asks for: one partition, and how its sort keys compare with others, all in bytes."""
 
     partition: bytes
-    low: bytes | None = None
-    high: bytes | None = None
-    low_is_in: bool = True
-    high_is_in: bool = True
-    is_one_key: bool = False
-
-    def ends_with(self, sort_key: bytes, *, forward: bool) -> bool:
-        """Is this the last key that there may be? DynamoDB says that of a range that includes its end, and not where
-        the condition was for one key."""
-        end, is_in = (self.high, self.high_is_in) if forward else (self.low, self.low_is_in)
-        return is_in and end == sort_key and not self.is_one_key
+    ends: Sequence[tuple[str, bytes]] = ()
 
 
 def key_range(text: str, given: Given, keys: Mapping[str, str]) -> KeyRange:
     """What a key condition asks for. `keys`: the type of the partition key, then of the sort key, by name. Raises
     Refused."""
     hash_name, *_ = keys
+    expression = condition(text, _WHAT)
+    given.use(expression)
     found: dict[str, tuple[str, list[bytes]]] = {}
-    for kind, path, placeholders in given.use(_key_condition(text)):
+    for kind, path, placeholders in expression.tests:
         name = ".".join(given.path(path))
-        if name not in keys:
+        if name not in keys or kind not in _COMPARED:
             raise invalid(f"Query condition missed key schema element: {hash_name}")
         if name in found:
             raise invalid(f"{_WHAT}s must only contain one condition per key")
@@ -126,58 +108,21 @@ def key_range(text: str, given: Given, keys: Mapping[str, str]) -> KeyRange:
         if any(keys[name] not in value for value in values):
             raise invalid("Condition parameter type does not match schema type")
         found[name] = kind, [key_bytes(each, keys[name], name, is_hash=name == hash_name) for each in values]
-    kind, ends = found.pop(hash_name, ("", []))
-    if kind != "=":
+    kind, partitions = found.pop(hash_name, ("", []))
+    if kind != "=" or not expression.is_conjunction:
         raise invalid(f"Query condition missed key schema element: {hash_name}")
-    for sort_kind, sort_ends in found.values():
-        return _sort_range(ends[0], sort_kind, sort_ends[0], sort_ends[-1])
-    return KeyRange(ends[0])
+    return KeyRange(partitions[0], [end for kind, ends in found.values() for end in _ends(kind, ends)])
 
 
-@lru_cache(TEXTS)
-def _key_condition(text: str) -> Expression[list[_KeyTest]]:
-    reader = Reader(text, _WHAT)
-    return reader.finished(_key_tests(reader))
-
-
-def _key_tests(reader: Reader) -> list[_KeyTest]:
-    """Comparisons, of which all must hold."""
-    return [test for tests in reader.several(lambda: _key_test(reader), "AND") for test in tests]
-
-
-def _key_test(reader: Reader) -> list[_KeyTest]:
-    if reader.takes("("):
-        found = _key_tests(reader)
-        reader.expect(")")
-        return found
-    if reader.takes("BEGINS_WITH"):
-        reader.expect("(")
-        path = reader.path()
-        reader.expect(",")
-        found = [("begins_with", path, [reader.value()])]
-        reader.expect(")")
-        return found
-    path = reader.path()
-    if reader.takes("BETWEEN"):
-        low = reader.value()
-        reader.expect("AND")
-        return [("between", path, [low, reader.value()])]
-    kind = reader.comparator()
-    if kind == "<>":
-        raise invalid("Query key condition not supported")
-    return [(kind, path, [reader.value()])]
-
-
-def _sort_range(partition: bytes, kind: str, first: bytes, last: bytes) -> KeyRange:
+def _ends(kind: str, keys: Sequence[bytes]) -> Sequence[tuple[str, bytes]]:
     if kind == "begins_with":
-        return KeyRange(partition, first, behind_prefix(first), high_is_in=False)
-    if kind in ("<", "<="):
-        return KeyRange(partition, None, first, high_is_in=kind == "<=")
-    if kind in (">", ">="):
-        return KeyRange(partition, first, None, low_is_in=kind == ">=")
-    if last < first:
+        behind = behind_prefix(keys[0])
+        return [(">=", keys[0]), *([("<", behind)] if behind else [])]
+    if kind != "BETWEEN":
+        return [(kind, keys[0])]
+    if keys[1] < keys[0]:
         raise invalid(f"Invalid {_WHAT}: The BETWEEN operator requires its upper bound to be the greater")
-    return KeyRange(partition, first, last, is_one_key=kind == "=")
+    return [(">=", keys[0]), ("<=", keys[1])]
 
 
 @dataclass(frozen=True)
@@ -197,94 +142,58 @@ class Table:
         return self.definition.get("TimeToLive")
 
     @property
-    def view(self) -> str | None:
-        """What its stream shows; None: it has none."""
-        stream = self.definition.get("StreamSpecification") or {}
-        return str(stream["StreamViewType"]) if stream.get("StreamEnabled") else None
+    def has_stream(self) -> bool:
+        return bool((self.definition.get("StreamSpecification") or {}).get("StreamEnabled"))
 
     @cached_property
     def keys(self) -> Keys:
-        return self._keys_of(self.definition["KeySchema"])
+        return self._keys_of(self.definition)
 
     @cached_property
-    def indexes(self) -> tuple[Index, ...]:
-        return tuple(
-            Index(each["IndexName"], f"i{self.id}_{n}", self._keys_of(each["KeySchema"]), self._part_of(each))
-            for n, each in enumerate(self.definition.get("GlobalSecondaryIndexes") or ())
-        )
+    def index(self) -> Index | None:
+        """Its one index, if it has one."""
+        for each in self.definition.get("GlobalSecondaryIndexes") or ():
+            keys, shown = self._keys_of(each), each["Projection"]["NonKeyAttributes"]
+            return Index(each["IndexName"], keys, frozenset((*self.keys.names, *keys.names, *shown)))
+        return None
 
-    def _keys_of(self, schema: Iterable[Mapping[str, str]]) -> Keys:
-        attributes = self.definition["AttributeDefinitions"]
-        types = {each["AttributeName"]: each["AttributeType"] for each in attributes}
-        kinds = {each["KeyType"]: each["AttributeName"] for each in schema}
-        return Keys({kinds[kind]: types[kinds[kind]] for kind in ("HASH", "RANGE") if kind in kinds})
-
-    def _part_of(self, index: Mapping[str, Any]) -> frozenset[str] | None:
-        projection = index["Projection"]
-        if projection["ProjectionType"] == "ALL":
-            return None
-        keys = (*self.keys.names, *self._keys_of(index["KeySchema"]).names)
-        return frozenset((*keys, *projection.get("NonKeyAttributes", ())))
+    def _keys_of(self, definition: Mapping[str, Any]) -> Keys:
+        types = {
+            each["AttributeName"]: each["AttributeType"] for each in self.definition["AttributeDefinitions"]
+        }
+        names = {each["KeyType"]: each["AttributeName"] for each in definition["KeySchema"]}
+        return Keys({names[kind]: types[names[kind]] for kind in ("HASH", "RANGE") if kind in names})
 
     # What is done with rows
 
     def create(self, connection: Connection) -> None:
-        """Make SQLite's tables."""
-        columns = "p BLOB, s BLOB, size INTEGER, x INTEGER, item BLOB"
+        """Make SQLite's table: `p` and `s` are the keys, `q` and `r` those of the index."""
+        columns = "p BLOB, s BLOB, q BLOB, r BLOB, size INTEGER, x INTEGER, item BLOB"
         connection.execute(f"CREATE TABLE t{self.id} ({columns})")
         connection.execute(f"CREATE UNIQUE INDEX t{self.id}_k ON t{self.id} (p, s)")
         connection.execute(f"CREATE INDEX t{self.id}_x ON t{self.id} (x) WHERE x IS NOT NULL")
-        for index in self.indexes:
-            columns = "p BLOB, s BLOB, tp BLOB, ts BLOB, size INTEGER, item BLOB, PRIMARY KEY (p, s, tp, ts)"
-            connection.execute(f"CREATE TABLE {index.sql} ({columns}) WITHOUT ROWID")
-
-    def drop(self, connection: Connection) -> None:
-        """Remove them."""
-        for name in (f"t{self.id}", *(index.sql for index in self.indexes)):
-            connection.execute(f"DROP TABLE {name}")
-
-    def clear(self, connection: Connection) -> None:
-        """Remove all rows."""
-        for name in (f"t{self.id}", *(index.sql for index in self.indexes)):
-            connection.execute(f"DELETE FROM {name}")
+        connection.execute(f"CREATE INDEX t{self.id}_i ON t{self.id} (q, r, p, s) WHERE q IS NOT NULL")
 
     def get(self, connection: Connection, place: tuple[bytes, bytes]) -> Row | None:
         """The row at a place."""
-        sql = f"SELECT rowid, size, item FROM t{self.id} WHERE p = ? AND s = ?"
+        sql = f"SELECT size, item FROM t{self.id} WHERE p = ? AND s = ?"
         found = connection.execute(sql, place).fetchone()
         return Row(*found) if found else None
 
     def replace(
-        self,
-        connection: Connection,
-        place: tuple[bytes, bytes],
-        old: Row | None,
-        item: Item | None,
-        size: int,
+        self, connection: Connection, place: tuple[bytes, bytes], item: Item | None, size: int
     ) -> bytes | None:
-        """Store an item in the place of a row; None: delete that. Returns the stored bytes."""
-        data = None if item is None else _encode(item)
+        """Store an item at a place; None: delete what is there. Returns the stored bytes."""
         if item is None:
-            if old is not None:
-                connection.execute(f"DELETE FROM t{self.id} WHERE rowid = ?", (old.id,))
-        elif old is None:
-            sql = f"INSERT INTO t{self.id} (p, s, size, x, item) VALUES (?, ?, ?, ?, ?)"
-            connection.execute(sql, (*place, size, self._expiry(item), data))
-        else:
-            sql = f"UPDATE t{self.id} SET size = ?, x = ?, item = ? WHERE rowid = ?"
-            connection.execute(sql, (size, self._expiry(item), data, old.id))
-        for index in self.indexes:
-            self._reindex(connection, index, old, item)
+            connection.execute(f"DELETE FROM t{self.id} WHERE p = ? AND s = ?", place)
+            return None
+        data = _encode(item)
+        index_place = self.index.place(item) if self.index else (None, None)
+        sql = (
+            f"INSERT INTO t{self.id} VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (p, s) DO UPDATE SET {_CHANGED}"
+        )
+        connection.execute(sql, (*place, *index_place, size, self._expiry(item), data))
         return data
-
-    def _reindex(self, connection: Connection, index: Index, old: Row | None, item: Item | None) -> None:
-        before = index.entry(old.item, self.keys) if old is not None else None
-        after = index.entry(item, self.keys) if item is not None else None
-        if before is not None and (after is None or after[:4] != before[:4]):
-            where = "p = ? AND s = ? AND tp = ? AND ts = ?"
-            connection.execute(f"DELETE FROM {index.sql} WHERE {where}", before[:4])
-        if after is not None and after != before:
-            connection.execute(f"INSERT OR REPLACE INTO {index.sql} VALUES (?, ?, ?, ?, ?, ?)", after)
 
     def _expiry(self, item: Item) -> int | None:
         text = item[self.ttl].get("N") if self.ttl and self.ttl in item else None
@@ -305,33 +214,28 @@ class Table:
         *,
         forward: bool = True,
     ) -> Generator[tuple[int, Item]]:
-        """Sizes and items, in the order of their keys, of a range or (None) of all, behind the keys in `start`."""
-        columns = ["p", "s"] if index is None else ["p", "s", "tp", "ts"]
+        """Sizes and items, in the order of their keys, of a range or (None) of all, behind the keys in `start`. With
+        the index, what that shows of them."""
+        columns = ["p", "s"] if index is None else ["q", "r", "p", "s"]
         where: list[str] = []
         values: list[bytes] = []
         if of is not None:
-            where.append("p = ?")
-            values.append(of.partition)
-            ends = ((of.low, ">=" if of.low_is_in else ">"), (of.high, "<=" if of.high_is_in else "<"))
-            for end, sign in ends:
-                if end is not None:
-                    where.append(f"s {sign} ?")
-                    values.append(end)
+            partition, sort_key, *_ = columns
+            where += [f"{partition} = ?", *(f"{sort_key} {sign} ?" for sign, _ in of.ends)]
+            values += [of.partition, *(end for _, end in of.ends)]
         if start is not None:
             place = self.keys.bytes_of(start)
             values += place if index is None else (*index.keys.bytes_of(start), *place)
             marks = ", ".join("?" * len(columns))
             where.append(f"({', '.join(columns)}) {'>' if forward else '<'} ({marks})")
-        sql = f"SELECT size, item FROM {f't{self.id}' if index is None else index.sql}"
+        sql = f"SELECT size, item FROM t{self.id}"
         if where:
             sql += f" WHERE {' AND '.join(where)}"
         sql += f" ORDER BY {', '.join(c if forward else f'{c} DESC' for c in columns)}"
         for size, data in connection.execute(sql, values):
-            yield size, _decode(data)
-
-    def index(self, name: str) -> Index:
-        """One of its indexes. Raises Refused."""
-        for index in self.indexes:
-            if index.name == name:
-                return index
-        raise invalid(f"The table does not have the specified index: {name}")
+            item = _decode(data)
+            if index is None:
+                yield size, item
+            else:
+                part, size = stored_item({name: item[name] for name in item if name in index.attributes})
+                yield size, part

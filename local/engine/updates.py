@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
 
-from .errors import invalid, unknown
+from .errors import invalid
 from .expressions import TEXTS, Expression, Find, Given, Path, Reader, at
 from .values import Item, Value, sum_of
 
 _WHAT = "UpdateExpression"
 
 
-class _Parts(NamedTuple):
-    """What an update sets, removes and adds to."""
-
-    set: list[tuple[Path, Find]]
-    remove: list[Path]
-    add: list[tuple[Path, str]]
+# A path, and what finds its new value; None: it is removed.
+_Change = tuple[Path, Find | None]
 
 
 class Update:
@@ -27,11 +22,8 @@ class Update:
     def __init__(self, text: str, given: Given, key_names: tuple[str, ...]) -> None:
         """`key_names`: the attributes that it must leave alone. Raises Refused."""
         self._given = given
-        parts = given.use(_update(text))
-        self._set = [(given.path(path), find) for path, find in parts.set]
-        self._remove = [given.path(path) for path in parts.remove]
-        self._add = [(given.path(path), given.values[name]) for path, name in parts.add]
-        paths = [*(path for path, _ in self._set), *self._remove, *(path for path, _ in self._add)]
+        self._changes = [(given.path(path), find) for path, find in given.use(_update(text))]
+        paths = [path for path, _ in self._changes]
         _check_apart(paths)
         # What it changes, or changes a part of.
         self.attributes = {path[0] for path in paths}
@@ -40,12 +32,12 @@ class Update:
 
     def applied(self, old: Item, new: Item) -> None:
         """Change `new`, which is like `old`, but shares no part with it. Raises Refused."""
-        sets = [(path, self._found(find, old)) for path, find in self._set]
-        sets += [(path, _sum(at(old, path) or {"N": "0"}, value, 1)) for path, value in self._add]
-        for path, value in sets:
-            _parent(new, path)[path[-1]] = value
-        for path in self._remove:
-            _parent(new, path).pop(path[-1], None)
+        for path, value in [(path, find and self._found(find, old)) for path, find in self._changes]:
+            parent = _parent(new, path)
+            if value is None:
+                parent.pop(path[-1], None)
+            else:
+                parent[path[-1]] = value
 
     def _found(self, find: Find, old: Item) -> Value:
         value = find(old, self._given)
@@ -55,57 +47,57 @@ class Update:
 
 
 @lru_cache(TEXTS)
-def _update(text: str) -> Expression[_Parts]:
+def _update(text: str) -> Expression[list[_Change]]:
     reader = Reader(text, _WHAT)
-    parts: dict[str, list[Any]] = {"SET": [], "REMOVE": [], "ADD": []}
-    reads: dict[str, Callable[[], Any]] = {
+    reads: dict[str, Callable[[], _Change]] = {
         "SET": lambda: _assignment(reader),
-        "REMOVE": reader.path,
-        "ADD": lambda: (reader.path(), reader.value()),
+        "REMOVE": lambda: (reader.path(), None),
+        "ADD": lambda: _addition(reader),
     }
+    changes: list[_Change] = []
     while not reader.is_at_end:
-        section = next((name for name in parts if reader.takes(name)), None)
-        if section is None or parts[section]:
+        section = next((name for name in reads if reader.takes(name)), None)
+        if section is None:
             raise reader.error()
-        parts[section] = reader.several(reads[section])
-    return reader.finished(_Parts(*parts.values()))
+        changes += reader.several(reads.pop(section))
+    return reader.finished(changes)
 
 
-def _assignment(reader: Reader) -> tuple[Path, Find]:
+def _addition(reader: Reader) -> _Change:
+    """`path :value` of ADD."""
+    path, name = reader.path(), reader.value()
+    return path, lambda item, given: _sum(at(item, given.path(path)) or {"N": "0"}, given.values[name])
+
+
+def _assignment(reader: Reader) -> _Change:
     """`path = value` of SET."""
     path = reader.path()
     reader.expect("=")
-    left = _summand(reader)
-    sign = 1 if reader.takes("+") else -1 if reader.takes("-") else 0
-    if not sign:
+    left = _first(reader)
+    if not reader.takes("+"):
         return path, left
-    right = _summand(reader)
-
-    def total(item: Item, given: Given) -> Value | None:
-        first, second = left(item, given), right(item, given)
-        return _sum(first, second, sign) if first is not None and second is not None else None
-
-    return path, total
+    right = reader.operand()
+    return path, lambda item, given: _sum(left(item, given), right(item, given))
 
 
-def _summand(reader: Reader) -> Find:
-    if reader.next_is("LIST_APPEND", "("):
-        raise unknown("list_append in an update expression")
+def _first(reader: Reader) -> Find:
     if not reader.next_is("IF_NOT_EXISTS", "("):
         return reader.operand()
     reader.takes("IF_NOT_EXISTS")
     reader.expect("(")
     there = reader.operand()
     reader.expect(",")
-    otherwise = _summand(reader)
+    otherwise = reader.operand()
     reader.expect(")")
     return lambda item, given: there(item, given) or otherwise(item, given)
 
 
-def _sum(left: Value, right: Value, sign: int) -> Value:
+def _sum(left: Value | None, right: Value | None) -> Value | None:
+    if left is None or right is None:
+        return None
     if "N" not in left or "N" not in right:
         raise invalid("An operand in the update expression has an incorrect data type")
-    return {"N": sum_of(left["N"], right["N"], sign)}
+    return {"N": sum_of(left["N"], right["N"])}
 
 
 def _parent(item: Item, path: Path) -> Item:

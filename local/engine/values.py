@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
-from decimal import Decimal, InvalidOperation, localcontext
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 from .errors import invalid, unknown
@@ -17,7 +16,7 @@ Value = dict[str, Any]
 Item = dict[str, Value]
 
 ITEM_LIMIT = 400 * 1024
-_DIGITS = 38
+_ROUNDED, _EXACT = Context(prec=38), Context(prec=38, traps=[Inexact, InvalidOperation])
 _PLAIN = re.compile(r"(?:0|-?[1-9][0-9]{0,37})\Z", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z", re.ASCII)
 _HIGHEST = b"\xff"
@@ -68,30 +67,21 @@ def number_text(text: str) -> str:
     """A number in DynamoDB's one form: 38 digits at most, no exponent, no zeros without a meaning. Raises Refused."""
     if _PLAIN.match(text):
         return text
-    if _NUMBER.match(text):
-        with suppress(InvalidOperation):
-            return _plain_text(Decimal(text))
-    raise invalid(f"The parameter cannot be converted to a numeric value: {text}")
+    if not _NUMBER.match(text):
+        raise invalid(f"The parameter cannot be converted to a numeric value: {text}")
+    try:
+        return _text(_EXACT.create_decimal(text))
+    except ArithmeticError:
+        raise invalid("Attempting to store more than 38 significant digits in a Number") from None
 
 
-def _plain_text(number: Decimal) -> str:
-    if not number:
-        return "0"
-    with localcontext() as context:
-        context.prec = 1000
-        number = number.normalize()
-        if len(number.as_tuple().digits) > _DIGITS:
-            raise invalid("Attempting to store more than 38 significant digits in a Number")
-        return format(number, "f")
+def sum_of(left: str, right: str) -> str:
+    """left + right."""
+    return _text(_ROUNDED.add(Decimal(left), Decimal(right)))
 
 
-def sum_of(left: str, right: str, sign: int = 1) -> str:
-    """left + right, or left - right where `sign` is -1."""
-    if len(left) < 30 and len(right) < 30 and _PLAIN.match(left) and _PLAIN.match(right):
-        return str(int(left) + sign * int(right))
-    with localcontext() as context:
-        context.prec = _DIGITS
-        return _plain_text(Decimal(left) + sign * Decimal(right))
+def _text(number: Decimal) -> str:
+    return f"{_ROUNDED.normalize(number):f}" if number else "0"
 
 
 def _number_size(text: str) -> int:

@@ -19,6 +19,7 @@ from standardwebhooks import Webhook
 
 from local import Unusable
 from local.backup import backup_main, restore, save
+from local.data_folder import open_engine
 from local.engine.client import Client
 from local.engine.core import Engine
 from tests.support.local_service import ROOT, LocalService, serving
@@ -272,11 +273,9 @@ def test_a_restore_that_fails_leaves_the_folder_empty(data: Path, tmp_path: Path
 
 
 def test_no_service_starts_on_what_a_restore_has_left_in_the_middle(tmp_path: Path) -> None:
-    from local.data_folder import DataFolder
-
     (tmp_path / "engine.db.part").touch()
     with pytest.raises(Unusable, match="did not end"):
-        DataFolder(tmp_path).engine(lambda: 0)
+        open_engine(tmp_path, lambda: 0)
 
 
 def repaired(data: Path, *options: str) -> str:

@@ -20,10 +20,9 @@ from chalicelib.domain.status import Status
 from chalicelib.domain.times import DAY_SECONDS
 from chalicelib.wiring import Deps
 from local import Unusable
-from local.clock import ClockController, HandClock, ResetController, Services
-from local.functions import Context, Invocations, functions_of
+from local.clock import ClockController, HandClock, Services, reset_call
+from local.functions import Context, Invocations, event_of, functions_of
 from local.store import expiry
-from local.triggers import event_of
 from tests.support import factories as make
 from tests.support.desk import Desk, records
 from tests.support.embedded import engine_of
@@ -156,8 +155,8 @@ def test_a_reset_in_the_middle_of_a_move_ends_at_the_machines_time() -> None:
     services = Services(lambda: Deps(embedded_stage().adapters))
     token = services().tokens.ensure_admin(None)
     assert token
-    controller = ResetController(services, clock, token, lambda: None)
-    reset = threading.Thread(target=controller.reset, args=(None,))
+    call = reset_call(services, clock, token, lambda: None)
+    reset = threading.Thread(target=call.handler, args=(None,))
 
     def deps() -> Deps:
         if reset.ident is None:

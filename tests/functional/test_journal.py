@@ -15,8 +15,8 @@ import pytest
 
 from chalicelib import functions, wiring
 from chalicelib.domain.errors import unavailable
+from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables
-from local.store import client
 from local.stream import StreamPoller, stream_event
 from tests.support import factories as make
 from tests.support.desk import Desk
@@ -40,8 +40,8 @@ class Journaling:
                 table=table,
                 name="journal",
                 function=self._journal,
-                dynamodb=client("dynamodb"),
-                streams=client("dynamodbstreams"),
+                dynamodb=Clients("us-east-1").get("dynamodb"),
+                streams=Clients("us-east-1").get("dynamodbstreams"),
             )
             for table in (tables.log, tables.traces)
         ]

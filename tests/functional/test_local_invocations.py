@@ -11,8 +11,8 @@ from chalice import Chalice
 
 from chalicelib.store.layout import Tables
 from local.functions import Context, Invocations, functions_of
-from local.store import client, stream_pollers
-from local.triggers import Schedule, Triggers, repeat, schedules_of
+from local.store import stream_pollers
+from local.triggers import Triggers, schedules_of
 from tests.functional.triggered import BOUND_SECONDS, CallLog, Machine, app_of, new_table, offsets
 
 
@@ -137,39 +137,45 @@ def test_functions_of_an_app_may_run_in_many_threads(calls: CallLog) -> None:
 
 
 def test_schedules_are_those_of_the_app(capsys: pytest.CaptureFixture[str]) -> None:
-    assert schedules_of(app_of(CallLog())) == [Schedule("minutely", 60), Schedule("quarterly", 6 * 3600)]
-    assert "nightly does not run here: cron(0 3 * * ? *) is not a rate." in capsys.readouterr().err
+    assert schedules_of(app_of(CallLog())) == [("minutely", 60), ("quarterly", 6 * 3600)]
+    assert "nightly does not run here: its schedule is no Rate." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("schedule", "times"),
-    [
-        (Schedule("minutely", 60), [60.0 * n for n in range(61)]),
-        (Schedule("often", 25.5), [25.5 * n for n in range(142)]),
-        (Schedule("seldom", 86400), [0.0]),
-        (Schedule("later", 1800, delay_seconds=60), [60.0, 1860.0]),
-    ],
-)
-def test_a_schedule_runs_at_once_and_then_at_its_rate(schedule: Schedule, times: list[float]) -> None:
-    machine, runs = Machine(end=3600), []
+def test_a_schedule_runs_after_its_delay_and_then_at_its_rate_though_its_last_run_has_not_ended(
+    calls: CallLog,
+) -> None:
+    go = threading.Event()
 
-    def invoke(function: str, event: dict[str, Any]) -> None:
-        runs.append(machine.now - 100)
+    def often(event: Any, context: Context) -> None:
+        calls.add((time.monotonic() - begun, event["resources"], context.aws_request_id))
+        assert go.wait(BOUND_SECONDS)
 
-    repeat(schedule, invoke, machine.wait, machine.clock)
-    assert runs == times
+    begun = time.monotonic()
+    invocations = Invocations({"often": often})
+    invocations.every(0.04, "often", delay=0.1)
+    calls.count(3)
+    go.set()
+    assert invocations.stop(BOUND_SECONDS)
+    assert all(at >= due for (at, *_), due in zip(calls.all, (0.1, 0.14, 0.18), strict=False))
+    assert {rule for _, (rule,), _ in calls.all} == {"arn:aws:events:us-east-1:000000000000:rule/often"}
+    assert len({id_ for *_, id_ in calls.all}) == len(calls.all)
 
 
-def test_a_machine_that_slept_makes_up_for_one_run() -> None:
-    machine, runs = Machine(end=1000), []
+def test_a_machine_that_slept_makes_up_for_one_run(calls: CallLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept, monotonic = [0.0], time.monotonic
+    monkeypatch.setattr("local.functions.time.monotonic", lambda: monotonic() + slept[0])
 
-    def invoke(function: str, event: dict[str, Any]) -> None:
-        runs.append(machine.now - 100)
-        if len(runs) == 2:
-            machine.now += 500
+    def minutely(event: Any, context: Context) -> None:
+        slept[0] = 500.0
+        calls.add("minutely")
 
-    repeat(Schedule("minutely", 60), invoke, machine.wait, machine.clock)
-    assert runs[:5] == [0.0, 60.0, 560.0, 620.0, 680.0]
+    invocations = Invocations({"minutely": minutely, "now": lambda *_: calls.add("now")})
+    invocations.every(60, "minutely")
+    calls.count(2)
+    invocations.invoke("now", {})  # would come after a third one that is due
+    calls.count(3)
+    assert invocations.stop(BOUND_SECONDS)
+    assert calls.all == ["minutely", "minutely", "now"]
 
 
 def test_the_mover_is_called_when_the_next_timer_is_due_and_again_for_the_one_after() -> None:
@@ -197,7 +203,7 @@ def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str
     with new_table() as table:
         app = app_of(calls)
         invocations = Invocations(functions_of(app))
-        pollers = stream_pollers(functions_of(app), Tables(table.name.removesuffix("-log")), client)
+        pollers = stream_pollers(functions_of(app), Tables(table.name.removesuffix("-log")))
         triggers = Triggers(app, invocations, pollers)
         triggers.start()
         table.put("a", 1)
@@ -217,6 +223,6 @@ def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str
 
 def test_without_a_function_for_it_the_stream_is_left_alone(engine: str) -> None:
     app = Chalice("tiny", configure_logs=False)
-    pollers = stream_pollers(functions_of(app), Tables("no-such"), client)
+    pollers = stream_pollers(functions_of(app), Tables("no-such"))
     Triggers(app, Invocations({}), pollers).start()  # it would wait, and tell of the trouble
     assert not any(thread.name == "stream" for thread in threading.enumerate())

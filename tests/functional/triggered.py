@@ -13,8 +13,8 @@ from typing import Any
 from chalice import Chalice
 from chalice.app import CloudWatchEvent, Cron, LambdaFunctionEvent, Rate
 
+from chalicelib.store.clients import Clients
 from local.functions import Context
-from local.store import client
 
 BOUND_SECONDS = 120.0
 
@@ -44,7 +44,8 @@ class Table:
 
     def __init__(self, stream: bool) -> None:
         self.name = f"triggers-{uuid.uuid4().hex}-log"
-        self.dynamodb, self.streams = client("dynamodb"), client("dynamodbstreams")
+        clients = Clients("us-east-1")
+        self.dynamodb, self.streams = clients.get("dynamodb", 60), clients.get("dynamodbstreams", 60)
         self.create(stream)
 
     def create(self, stream: bool) -> None:
@@ -119,7 +120,7 @@ def app_of(calls: CallLog) -> Chalice:
         context: Any = event.context
         calls.add((context.function_name, event.detail_type, event.resources))
 
-    @app.schedule("rate(6 hours)", name="quarterly")
+    @app.schedule(Rate(6, Rate.HOURS), name="quarterly")
     def renamed(event: CloudWatchEvent) -> None:
         calls.add(("quarterly", event.time))
         raise ZeroDivisionError("a failure of the app's")
