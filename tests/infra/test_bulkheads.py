@@ -171,9 +171,8 @@ def waiting(reservations: Mapping[str, int], consumers: int, function: str) -> S
     return new_stage.run()
 
 
-@pytest.mark.parametrize("consumers", [320, 600])
-def test_waiting_consumers_leave_produce_and_ack_as_they_were(template_file: Path, consumers: int) -> None:
-    bulkheads = reserved(template_file)
+def test_600_waiting_consumers_leave_produce_and_ack_as_they_were(template_file: Path) -> None:
+    consumers, bulkheads = 600, reserved(template_file)
     quiet, busy = (waiting(bulkheads, count, names.RECEIVE) for count in (0, consumers))
     for call, answers in quiet.answers.items():
         assert busy.p99(call) <= 1.2 * quiet.p99(call)
