@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import msgspec
+
+from chalicelib.adapters import Nobody
 from chalicelib.domain.call_result import CallResult, Exchange, PushBatch, Verdict
 from chalicelib.domain.topic import Consumer, ConsumerKind
 from chalicelib.domain.transaction import CheckAnswer, Transaction
+from chalicelib.services.core.mover_wakes import read_hints
 from chalicelib.services.core.wake import NO_NEWS, DispatchTask, News, workers_of
 from chalicelib.services.manage.registry import Contact
 from chalicelib.wiring import Deps
@@ -69,12 +74,23 @@ class _Subscriber:
 
 
 @dataclass
+class _Wakes(Nobody):
+    """ports.Invoker: keeps the mover's wake-ups, and starts nothing."""
+
+    hints: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def wake_mover(self, hint: Mapping[str, Any], delay_seconds: int) -> None:
+        self.hints.append(hint)
+
+
+@dataclass
 class DeliveryBench:
     """A stage, and its subscriber."""
 
     meter: Meter
     subscriber: _Subscriber
     clock: StandingClock
+    wakes: _Wakes
     deps: Deps
 
     def set_up(self, shards: int, max_in_flight: int) -> None:
@@ -121,17 +137,24 @@ class DeliveryBench:
         return replace(warm.per(_CYCLES - 2), trips=round(warm.trips / (_CYCLES - 2)))
 
     def move_cost(self) -> Cost:
-        self.clock.sleep(1.5)
         with self.meter.measure() as cost:
-            self.deps.mover.run_once()
+            self.move()
         return cost
+
+    def move(self) -> None:
+        """What the wake-ups make the mover do, in one run, when what waits is due."""
+        self.clock.sleep(1.5)
+        bodies = [msgspec.json.encode(hint).decode() for hint in self.wakes.hints]
+        self.wakes.hints.clear()
+        hints = read_hints(bodies, self.deps.adapters.timers.fragments(), self.clock.now_ms())
+        self.deps.mover.run_once(fragments=hints.fragments, until_ms=hints.until_ms)
 
 
 def delivery_bench(target: Stage, *, shards: int, max_in_flight: int) -> DeliveryBench:
     """A group with a subscriber that answers at once."""
-    meter, subscriber, clock = Meter(), _Subscriber(), StandingClock()
-    deps = Deps(replace(target.deps(meter, clock).adapters, sender=lambda: subscriber))
-    bench = DeliveryBench(meter, subscriber, clock, deps)
+    meter, subscriber, clock, wakes = Meter(), _Subscriber(), StandingClock(), _Wakes()
+    adapters = replace(target.deps(meter, clock).adapters, sender=lambda: subscriber, invoker=wakes)
+    bench = DeliveryBench(meter, subscriber, clock, wakes, Deps(adapters))
     bench.set_up(shards, max_in_flight)
     return bench
 
