@@ -61,6 +61,9 @@ class Settings:
     # HEADRACE_FRAGMENTS (8): how many fragments of timers there are, and with commas how many there were before.
     fragments: tuple[int, ...] = (8,)
 
+    # HEADRACE_FIRINGS (100,1000): how many messages a second the schedules of one topic may send, and all.
+    firings: tuple[int, int] = (100, 1000)
+
     # HEADRACE_ALARM_TOPIC: the ARN of the SNS topic that reports of states which need attention go to.
     alarm_topic: str | None = None
 
@@ -91,11 +94,16 @@ class Settings:
         return self.data / "bucket"
 
 
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
 # What is made of a variable's text, by the type of its setting; the others are text.
 _KINDS: Mapping[str, Callable[[str], Any]] = {
     "bool": lambda text: text == "1",
     "int | None": int,
-    "tuple[int, ...]": lambda text: tuple(map(int, text.split(","))),
+    "tuple[int, ...]": _numbers,
+    "tuple[int, int]": _numbers,
     "frozenset[str]": lambda text: frozenset(text.split(",")) - {"", "*", "null"},
     "Path": Path,
     "Path | None": Path,

@@ -5,6 +5,7 @@ each message costs a write; of a group's it takes those of one claim."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ _AHEAD_MS = 250  # permits are taken in advance for so much of this process's de
 _MOST_AHEAD = 10  # but no more than this part of what all processes get in a second
 _WORTH = 20  # a visit should bring this part of what all get in a second,
 _WORTH_PERMITS = 10  # or so many
+_FIRINGS_AHEAD = 2.9  # permits of a rate under three a second
 _ALL = 1 << 40
 
 
@@ -64,6 +66,15 @@ class RateLimits:
         if topic.rate_limit is None or not count:
             return count
         return self.take(topic.uid, topic.rate_limit, count)
+
+    def admit_firings(self, rates: Mapping[str, int], count: int) -> int:
+        """How many of `count` messages of schedules the accounts with these rates allow now. They may take more in
+        advance than producers, who would leave them nothing."""
+        for account, rate in rates.items():
+            if count:
+                burst, now_ms = max(1.0, _FIRINGS_AHEAD / rate), self._clock.now_ms()
+                count = self._token_buckets.take(account, rate, count, now_ms, 1, burst).count
+        return count
 
     def most(self, group: Group, most: int) -> int:
         """How many of `most` messages one claim could be granted at all."""

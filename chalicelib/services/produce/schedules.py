@@ -23,8 +23,6 @@ from .appender import ProduceResult
 from .producer import Producer
 
 NEXT = 10
-_TOPIC_RATE = 100  # messages a second
-_STAGE_RATE = 1_000
 _UID_CHARS = 8
 _TRIES = 8
 _LOOKS = 3  # at a timer that may be moved meanwhile
@@ -36,7 +34,7 @@ Check = Callable[[str], None]  # raises Forbidden where the caller may not use t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedules:
-    """Changes schedules."""
+    """Changes schedules. `firings`: how many messages a second those of one topic may send together, and all."""
 
     control: Control
     catalog: Catalog
@@ -46,6 +44,7 @@ class Schedules:
     waker: Waker
     clock: Clock
     random: Random
+    firings: tuple[int, int]
 
     def find(self, name: str, check: Check) -> Schedule:
         """The schedule. Raises NotFound, or what `check` raises for its topic."""
@@ -199,8 +198,9 @@ class Schedules:
             return
         others = [each for each in self.all() if each.name != new.name and not each.paused]
         of_topic = [each for each in others if each.topic == new.topic]
-        most = min(_TOPIC_RATE, self.catalog.topic(new.topic).rate_limit or _TOPIC_RATE)
-        limits = ((f"of topic {new.topic!r}", of_topic, most), ("of all topics", others, _STAGE_RATE))
+        of_one, of_all = self.firings
+        most = min(of_one, self.catalog.topic(new.topic).rate_limit or of_one)
+        limits = ((f"of topic {new.topic!r}", of_topic, most), ("of all topics", others, of_all))
         for whose, counted, most in limits:
             rate = sum(SECOND_MS / each.period_ms for each in (new, *counted))
             if rate > most:
