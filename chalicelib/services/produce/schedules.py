@@ -63,7 +63,8 @@ class Schedules:
             if old:
                 check(old.topic)
             topic = self.catalog.topic(wanted.topic, consistent=True)
-            new = replace(wanted, topic_uid=topic.uid, uid=self.random.id(_UID_CHARS))
+            draft = replace(wanted.draft, redact=topic.redact)
+            new = replace(wanted, topic_uid=topic.uid, uid=self.random.id(_UID_CHARS), draft=draft)
             if old:
                 new = replace(new, uid=old.uid, created_ms=old.created_ms, version=old.version)
                 new = _unmasked(topic, old, new)
