@@ -50,7 +50,7 @@ class Schedules:
         """The schedule. Raises NotFound, or what `check` raises for its topic."""
         schedule = self.control.schedule(name)
         if schedule is None:
-            words = f"There is no schedule {name!r}. PUT /v1/schedules/{name} makes it."
+            words = f"There is no schedule {name!r}. Create it with PUT /v1/schedules/{name}."
             raise NotFound("SCHEDULE_NOT_FOUND", words)
         check(schedule.topic)
         return schedule
