@@ -108,7 +108,7 @@ class Adapters:
     mail: Callable[[str, str], None]
     # Counts what the requests of this thread inside a block cost.
     units: Callable[[], AbstractContextManager[Units]]
-    firings: tuple[int, int]  # how many messages a second the schedules of one topic may send, and all
+    firings: tuple[int, ...]  # how many messages a second the schedules of one topic may send, and all
     stage: str = ""  # the name under which metrics are told; empty: they are not
     archive: bool = False
     archive_days: int | None = None

@@ -62,7 +62,7 @@ class Settings:
     fragments: tuple[int, ...] = (8,)
 
     # HEADRACE_FIRINGS (100,1000): how many messages a second the schedules of one topic may send, and all.
-    firings: tuple[int, int] = (100, 1000)
+    firings: tuple[int, ...] = (100, 1000)
 
     # HEADRACE_ALARM_TOPIC: the ARN of the SNS topic that reports of states which need attention go to.
     alarm_topic: str | None = None
@@ -94,16 +94,11 @@ class Settings:
         return self.data / "bucket"
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(",")))
-
-
 # What is made of a variable's text, by the type of its setting; the others are text.
 _KINDS: Mapping[str, Callable[[str], Any]] = {
     "bool": lambda text: text == "1",
     "int | None": int,
-    "tuple[int, ...]": _numbers,
-    "tuple[int, int]": _numbers,
+    "tuple[int, ...]": lambda text: tuple(map(int, text.split(","))),
     "frozenset[str]": lambda text: frozenset(text.split(",")) - {"", "*", "null"},
     "Path": Path,
     "Path | None": Path,

@@ -11,8 +11,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -32,7 +31,7 @@ MAX_VISITS = 100_000
 _CHARS_A_VISIT = 64  # of a text that a function reads or makes
 _SHORT = 250  # visits; after so many comes a rest
 _REST_SECONDS = 0.000003  # for each visit
-_SWITCH_SECONDS = 0.0005  # for which a thread may keep the interpreter while another waits for it
+_SWITCH_SECONDS = 0.0005  # for which a thread then keeps the interpreter while another waits for it
 _long = threading.Lock()
 
 TOO_LARGE = "transform: the result is too large"
@@ -118,17 +117,6 @@ def apply(expression: str, push_batch: PushBatch, attempt: Attempt) -> bytes:
     return text
 
 
-@contextmanager
-def _by_itself() -> Iterator[None]:
-    with _long:
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_SECONDS)
-        try:
-            yield
-        finally:
-            sys.setswitchinterval(before)
-
-
 @lru_cache(maxsize=256)
 def _parsed(expression: str) -> dict[str, Any]:
     tree: dict[str, Any] = jmespath.compile(expression).parsed
@@ -161,10 +149,9 @@ def _weight_at_top(value: Any) -> int:
 
 
 class _Interpreter(visitor.TreeInterpreter):  # type: ignore[misc]
-    """The library's interpreter, with a budget."""
+    """The library's interpreter, with a budget. `alone` ends with the evaluation."""
 
     def __init__(self, most_bytes: int, alone: ExitStack) -> None:
-        """`alone` ends with the evaluation."""
         super().__init__()
         self._most_bytes = most_bytes
         self._alone = alone
@@ -198,6 +185,7 @@ class _Interpreter(visitor.TreeInterpreter):  # type: ignore[misc]
             raise TransformFailed(TOO_LONG)
         if self._rested - self._left > _SHORT:
             if self._rested == MAX_VISITS:
-                self._alone.enter_context(_by_itself())
+                self._alone.enter_context(_long)
+                sys.setswitchinterval(_SWITCH_SECONDS)
             time.sleep((self._rested - self._left) * _REST_SECONDS)
             self._rested = self._left

@@ -228,8 +228,7 @@ def _ms(moment: datetime) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule(Timing):
     """A schedule. `made_by` is the id of the token it was made with. `draft` is its message: it ends `expires_ms` after
-    it fired; its `redact` is what its topic hid then. `period_ms` is the shortest time between two of its first
-    firings."""
+    it fired; `redact` is its topic's. `period_ms` is the shortest time between two of its first firings."""
 
     name: str
     topic: str

@@ -19,7 +19,6 @@ _AHEAD_MS = 250  # permits are taken in advance for so much of this process's de
 _MOST_AHEAD = 10  # but no more than this part of what all processes get in a second
 _WORTH = 20  # a visit should bring this part of what all get in a second,
 _WORTH_PERMITS = 10  # or so many
-_FIRINGS_AHEAD = 2.9  # permits of a rate under three a second
 _ALL = 1 << 40
 
 
@@ -72,7 +71,7 @@ class RateLimits:
         advance than producers, who would leave them nothing."""
         for account, rate in rates.items():
             if count:
-                burst, now_ms = max(1.0, _FIRINGS_AHEAD / rate), self._clock.now_ms()
+                burst, now_ms = max(1.0, 2.9 / rate), self._clock.now_ms()
                 count = self._token_buckets.take(account, rate, count, now_ms, 1, burst).count
         return count
 

@@ -11,7 +11,7 @@ from ...domain import timer as timing
 from ...domain.append import Promotable
 from ...domain.attention import Attention, Kind, stopped_schedule
 from ...domain.errors import NotFound, TooLarge, TooMany, Unavailable, Unreadable, unavailable
-from ...domain.message import Draft, Firing
+from ...domain.message import Draft
 from ...domain.notice import ABOUT_HEADER
 from ...domain.segment import ShardKey
 from ...domain.timer import Fired, Overlap, Schedule, Timer, TimerKind
@@ -45,7 +45,7 @@ class Due:
     clock: Clock
     budgets: Budgets
     rate_limits: RateLimits
-    firings: tuple[int, int]
+    firings: tuple[int, ...]
     is_unfinished: Callable[[Topic, str], bool]
 
     def append(self, shard: ShardKey, keep_days: int | float, timers: Sequence[Timer]) -> int:
@@ -115,10 +115,10 @@ class Due:
     def _rates(self, home: Topic | None, has_missed: bool) -> dict[str, int]:
         """The accounts from which messages of schedules take permits, and how many each gets a second: the topic's, if
         it has a rate limit, and where times were missed, those of all schedules and of the topic's."""
-        rates = dict[str, int]()
-        if home and has_missed:
-            rates = {f"firings#{home.uid}": self.firings[0], "firings": self.firings[1]}
-        return rates | ({home.uid: home.rate_limit} if home and home.rate_limit else {})
+        if home is None:
+            return {}
+        missed = {f"firings#{home.uid}": self.firings[0], "firings": self.firings[1]} if has_missed else {}
+        return missed | ({home.uid: home.rate_limit} if home.rate_limit else {})
 
     def _fired(self, home: Topic, schedule: Schedule, timer: Timer, now_ms: int) -> tuple[bool, Fired]:
         """Does it fire? And what takes the timer's place."""
@@ -129,16 +129,11 @@ class Due:
         fires, next_ms = schedule.after(firing.at_ms, now_ms)
         then = schedule.timer(next_ms, firing.last_id, now_ms)
         events: tuple[Timer, ...] = ()
-        if (
-            _is_missed(timer, now_ms) and timer.stored_ms <= timer.due_ms
-        ):  # of those that are made up for, the first
-            places = self.control.events(consistent=False)
-            events = notice.of_missed(places, schedule, firing.at_ms, now_ms)
-        return fires and not self._is_held(home, schedule, firing), Fired(timer, then, events)
-
-    def _is_held(self, home: Topic, schedule: Schedule, firing: Firing) -> bool:
+        if _is_missed(timer, now_ms) and timer.stored_ms <= timer.due_ms:  # the first of those made up for
+            events = notice.of_missed(self.control.events(consistent=False), schedule, firing.at_ms, now_ms)
         is_alone = schedule.overlap is Overlap.SKIP and bool(firing.last_id)
-        return is_alone and self.is_unfinished(home, firing.last_id)
+        fires = fires and not (is_alone and self.is_unfinished(home, firing.last_id))
+        return fires, Fired(timer, then, events)
 
     def _append_notices(self, home: Topic, timers: Sequence[Timer]) -> int:
         """Move messages of our own. What the topic refuses is dropped, and noted as a state that needs a person; while

@@ -44,7 +44,7 @@ class Schedules:
     waker: Waker
     clock: Clock
     random: Random
-    firings: tuple[int, int]
+    firings: tuple[int, ...]
 
     def find(self, name: str, check: Check) -> Schedule:
         """The schedule. Raises NotFound, or what `check` raises for its topic."""
@@ -120,12 +120,11 @@ class Schedules:
 
     def all(self) -> Iterator[Schedule]:
         """All schedules by name."""
-        after: str | None = None
-        while page := self.control.schedules(after, _PAGE):
+        page = self.control.schedules(None, _PAGE)
+        yield from page
+        while len(page) == _PAGE:
+            page = self.control.schedules(page[-1].name, _PAGE)
             yield from page
-            if len(page) < _PAGE:
-                return
-            after = page[-1].name
 
     def timer_of(self, schedule: Schedule) -> Timer | None:
         """A schedule's timer; None: it has lost it, or it was just changed."""

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections.abc import Iterator
 from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
@@ -26,12 +27,14 @@ BYTES = 262_144
 
 
 @pytest.fixture(autouse=True)
-def rests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
+def rests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, float]]]:
     """Which thread rested, and for how long; it takes no time here."""
     taken: list[tuple[int, float]] = []
     nap = SimpleNamespace(sleep=lambda seconds: taken.append((threading.get_ident(), seconds)))
     monkeypatch.setattr(transform, "time", nap)
-    return taken
+    before = sys.getswitchinterval()
+    yield taken
+    sys.setswitchinterval(before)
 
 
 def made(expression: str, body: Any, most_bytes: int = BYTES) -> bytes:
@@ -106,7 +109,7 @@ def test_an_evaluation_is_bounded_in_time_and_memory_and_fails_in_our_words(
 
 
 def test_long_evaluations_come_one_by_one_with_rests(rests: list[tuple[int, float]]) -> None:
-    """In its process the p50 of a push of 50 ms is 59 ms beside six of them; it was 172 ms."""
+    """Beside six of them half of the pushes that take 53 ms take over 57 ms in their process; it was 173 ms."""
 
     def long() -> None:
         with pytest.raises(transform.TransformFailed):
@@ -120,8 +123,6 @@ def test_long_evaluations_come_one_by_one_with_rests(rests: list[tuple[int, floa
     turns = [thread for thread, _ in groupby(thread for thread, _ in rests)]
     assert len(turns) == len(threads)
     assert sum(seconds for _, seconds in rests) > 0.1 * len(threads)
-    assert made("body.l[0]", BIG) == b"0"
-    assert sys.getswitchinterval() > transform._SWITCH_SECONDS
 
 
 @pytest.mark.parametrize("step", ["[@,@]", "join('',[@,@])", "[@,@][]"])
