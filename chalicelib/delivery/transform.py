@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import sys
 import threading
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
@@ -32,7 +31,7 @@ _CHARS_A_VISIT = 64  # of a text that a function reads or makes
 _SHORT = 250  # visits; after so many comes a rest
 _REST_SECONDS = 0.000003  # for each visit
 _SWITCH_SECONDS = 0.0005  # for which a thread then keeps the interpreter while another waits for it
-_long = threading.Lock()
+_long, _never = threading.Lock(), threading.Event()
 
 TOO_LARGE = "transform: the result is too large"
 TOO_LONG = "transform: it takes too many steps"
@@ -187,5 +186,5 @@ class _Interpreter(visitor.TreeInterpreter):  # type: ignore[misc]
             if self._rested == MAX_VISITS:
                 self._alone.enter_context(_long)
                 sys.setswitchinterval(_SWITCH_SECONDS)
-            time.sleep((self._rested - self._left) * _REST_SECONDS)
+            _never.wait((self._rested - self._left) * _REST_SECONDS)
             self._rested = self._left

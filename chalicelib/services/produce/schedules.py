@@ -138,8 +138,7 @@ class Schedules:
 
     def last_id(self, schedule: Schedule) -> str:
         """The id of its last message; empty: there was none, or it is unknown."""
-        timer = self.timer_of(schedule)
-        return firing_of(timer).last_id if timer else ""
+        return firing_of(timer).last_id if (timer := self.timer_of(schedule)) else ""
 
     def restore(self, has_time: Callable[[], bool] = lambda: True) -> None:
         """Store timers that were lost again; note the schedules whose topic is gone, and those that have one again."""

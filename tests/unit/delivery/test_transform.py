@@ -30,8 +30,8 @@ BYTES = 262_144
 def rests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, float]]]:
     """Which thread rested, and for how long; it takes no time here."""
     taken: list[tuple[int, float]] = []
-    nap = SimpleNamespace(sleep=lambda seconds: taken.append((threading.get_ident(), seconds)))
-    monkeypatch.setattr(transform, "time", nap)
+    nap = SimpleNamespace(wait=lambda seconds: taken.append((threading.get_ident(), seconds)))
+    monkeypatch.setattr(transform, "_never", nap)
     before = sys.getswitchinterval()
     yield taken
     sys.setswitchinterval(before)
