@@ -108,6 +108,7 @@ class Adapters:
     mail: Callable[[str, str], None]
     # Counts what the requests of this thread inside a block cost.
     units: Callable[[], AbstractContextManager[Units]]
+    firings: tuple[int, ...]  # how many messages a second the schedules of one topic may send, and all
     stage: str = ""  # the name under which metrics are told; empty: they are not
     archive: bool = False
     archive_days: int | None = None
@@ -190,6 +191,7 @@ def dynamo_adapters(
         on_skip=on_skip,
         archive=settings.archive,
         archive_days=settings.archive_days,
+        firings=settings.firings,
         iam=settings.iam,
         cors_origins=settings.cors_origins,
         cipher=cipher or _cipher(settings, clients),

@@ -61,6 +61,9 @@ class Settings:
     # HEADRACE_FRAGMENTS (8): how many fragments of timers there are, and with commas how many there were before.
     fragments: tuple[int, ...] = (8,)
 
+    # HEADRACE_FIRINGS (100,1000): how many messages a second the schedules of one topic may send, and all.
+    firings: tuple[int, ...] = (100, 1000)
+
     # HEADRACE_ALARM_TOPIC: the ARN of the SNS topic that reports of states which need attention go to.
     alarm_topic: str | None = None
 

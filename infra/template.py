@@ -75,6 +75,8 @@ class Stack:
     """How long the archive and the journal stay; None: for ever."""
     timer_fragments: Sequence[int] = (8,)
     """How many fragments of timers there are; and behind it, how many there were, while timers are left from then."""
+    firings_per_second: Sequence[int] = (100, 1000)
+    """How many messages a second the schedules of one topic may send, and all."""
     python: str = "3.11"
     """The version that Lambda runs, whichever packages it."""
     report_lines: bool = False
@@ -139,6 +141,11 @@ class Stack:
         counts = self.timer_fragments
         if not isinstance(counts, (list, tuple)) or not counts or not set(counts) <= {8, 16, 32, 64}:
             raise StackError(f"timer_fragments must be a list of 8, 16, 32 or 64, not {counts!r}.")
+        firings = self.firings_per_second
+        is_list = isinstance(firings, (list, tuple))
+        if not is_list or [type(each) for each in firings] != [int, int] or min(firings) < 1:
+            words = "firings_per_second must be two whole numbers from 1, of one topic and of all"
+            raise StackError(f"{words}, not {firings!r}.")
         self._check_addresses()
 
     def _check_addresses(self) -> None:
@@ -306,6 +313,7 @@ def _settings(stack: Stack) -> dict[str, Any]:
         jobs["HEADRACE_ARCHIVE_DAYS"] = str(stack.archive_days)
     iam = {"HEADRACE_IAM": "1"} if stack.iam else {}
     fragments = {"HEADRACE_FRAGMENTS": ",".join(map(str, stack.timer_fragments))}
+    fragments["HEADRACE_FIRINGS"] = ",".join(map(str, stack.firings_per_second))
     own_settings = {"HEADRACE_ORIGIN": stack.domain or nowhere, "HEADRACE_ALARM_TOPIC": {"Ref": ALARMS}}
     origins = {"HEADRACE_CORS_ORIGINS": ",".join(stack.cors_origins)} if stack.cors_origins else {}
     return {**own_settings, **fragments, **iam, **origins, **(jobs if stack.glue else {})}

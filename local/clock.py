@@ -26,7 +26,6 @@ from local.functions import FUNCTION_SECONDS, Invocations
 from local.functions import Context as FunctionContext
 
 _ENOUGH_SECONDS = 15.0  # of real time; the gateway gives a call 29, the last step may take long
-_PAGE = 100
 _BURIAL_MS = 6 * 3_600_000  # between two runs of `expire`, as on AWS
 _MOST_BURIALS = 40  # of one move: in a longer one the runs are further apart
 # in this order: a check may commit a message, which is then delivered
@@ -131,9 +130,12 @@ class ClockController:
             burials = iter(range(start_ms, target_ms, max(_BURIAL_MS, seconds * 1000 // _MOST_BURIALS))[1:])
             burial_ms = next(burials, target_ms)
             while time.monotonic() < until:
+                now_ms = self.clock.now_ms()
                 self._run_due(until)
-                next_ms = next_due_ms(self.deps())
-                if next_ms is not None and next_ms <= min(burial_ms, target_ms):
+                next_ms = next_due_ms(self.deps()) or target_ms + 1
+                if next_ms <= now_ms:  # what was due, and is there, waits for its topic's rate
+                    next_ms = now_ms + 1_000
+                if next_ms <= min(burial_ms, target_ms):
                     self.clock.move_to(next_ms)
                 elif burial_ms < target_ms:
                     self.clock.move_to(burial_ms)
@@ -150,12 +152,9 @@ class ClockController:
         """Move what is due into its log or lane, then deliver. Returns False if deliveries are still under way."""
         deps = self.deps()
         deps.mover.run_once()
-        after: str | None = None
-        while topics := deps.adapters.control.topics(after, _PAGE):
-            for topic in topics:
-                for group in deps.catalog.groups(topic):
-                    deps.waker.wake_group(topic, group)
-            after = topics[-1].name
+        for topic in deps.adapters.control.topics_behind(None):
+            for group in deps.catalog.groups(topic):
+                deps.waker.wake_group(topic, group)
         return all(
             self.invocations.wait_until_idle(function, max(0.0, until - time.monotonic()))
             for function in _AWAITED
@@ -181,8 +180,7 @@ class ClockController:
 def next_due_ms(deps: Deps) -> int | None:
     """When the next timer is due."""
     timers = deps.adapters.timers
-    nearest = (timers.next_ms(fragment, consistent=True) for fragment in timers.fragments())
-    return min((each for each in nearest if each is not None), default=None)
+    return min(filter(None, (timers.next_ms(f, consistent=True) for f in timers.fragments())), default=None)
 
 
 def seconds_to_due(deps: Callable[[], Deps]) -> float | None:

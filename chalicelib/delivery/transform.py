@@ -1,12 +1,16 @@
 """A consumer's transform: a JMESPath expression that makes what is sent of a message, bounded in time and memory.
 
 JMESPath itself has no bounds: `[@,@]|[@,@]|…` doubles with each step. So an expression is short, and its evaluation
-has a budget: each visit of a node costs 1, what a function or a comparison reads or makes costs its size.
+has a budget: each visit of a node costs 1, what a function or a comparison reads or makes costs its size. Of long
+evaluations a process does one at a time, with rests, so that other deliveries go on beside it.
 """
 
 from __future__ import annotations
 
 import math
+import sys
+import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -24,6 +28,10 @@ MAX_NODES = 64
 MAX_DEPTH = 16
 MAX_VISITS = 100_000
 _CHARS_A_VISIT = 64  # of a text that a function reads or makes
+_SHORT = 250  # visits; after so many comes a rest
+_REST_SECONDS = 0.000003  # for each visit
+_SWITCH_SECONDS = 0.0005  # for which a thread then keeps the interpreter while another waits for it
+_long, _never = threading.Lock(), threading.Event()
 
 TOO_LARGE = "transform: the result is too large"
 TOO_LONG = "transform: it takes too many steps"
@@ -95,7 +103,8 @@ def apply(expression: str, push_batch: PushBatch, attempt: Attempt) -> bytes:
         "accepted_at": rfc3339(message.first_accepted_ms),
     }
     try:
-        result = _Interpreter(most_bytes).visit(_parsed(expression), value)
+        with ExitStack() as alone:
+            result = _Interpreter(most_bytes, alone).visit(_parsed(expression), value)
         if result is None:
             raise TransformFailed(IS_NULL)
         _weigh(result, most_bytes, TOO_LARGE)
@@ -139,12 +148,14 @@ def _weight_at_top(value: Any) -> int:
 
 
 class _Interpreter(visitor.TreeInterpreter):  # type: ignore[misc]
-    """The library's interpreter, with a budget."""
+    """The library's interpreter, with a budget. `alone` ends with the evaluation."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, alone: ExitStack) -> None:
         super().__init__()
         self._most_bytes = most_bytes
+        self._alone = alone
         self._left = MAX_VISITS
+        self._rested = MAX_VISITS
 
     def visit(self, node: dict[str, Any], value: Any) -> Any:
         """What is read as a whole is evaluated first and paid for. Two values are compared to their depths, which may
@@ -171,3 +182,9 @@ class _Interpreter(visitor.TreeInterpreter):  # type: ignore[misc]
         self._left -= cost
         if self._left < 0:
             raise TransformFailed(TOO_LONG)
+        if self._rested - self._left > _SHORT:
+            if self._rested == MAX_VISITS:
+                self._alone.enter_context(_long)
+                sys.setswitchinterval(_SWITCH_SECONDS)
+            _never.wait((self._rested - self._left) * _REST_SECONDS)
+            self._rested = self._left

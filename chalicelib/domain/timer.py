@@ -228,7 +228,7 @@ def _ms(moment: datetime) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule(Timing):
     """A schedule. `made_by` is the id of the token it was made with. `draft` is its message: it ends `expires_ms` after
-    it fired. `period_ms` is the shortest time between two of its first firings."""
+    it fired; `redact` is its topic's. `period_ms` is the shortest time between two of its first firings."""
 
     name: str
     topic: str
@@ -286,7 +286,7 @@ class Schedule(Timing):
     def message(self, firing: Firing, now_ms: int) -> Draft:
         """Its message for a time."""
         expires_ms = self.draft.expires_ms
-        return replace(self.draft, firing=firing, expires_ms=expires_ms and now_ms + expires_ms)
+        return replace(self.draft, firing=firing, expires_ms=expires_ms and now_ms + expires_ms, redact=())
 
     def _due_ms(self, at_ms: int) -> int:
         if at_ms == PARKED_MS or not self.jitter_seconds:

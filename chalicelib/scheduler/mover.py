@@ -201,7 +201,8 @@ class MoverRun:
         loads: defaultdict[_Load, list[Timer]] = defaultdict(list)
         for timer in sorted(due_timers, key=attrgetter("due_ms")):
             loads[_load_of(timer)].append(timer)
-            self.report.late_ms = max(self.report.late_ms, now_ms - timer.due_ms)
+            if timer.kind is not TimerKind.SCHEDULE:  # those may wait for a rate
+                self.report.late_ms = max(self.report.late_ms, now_ms - timer.due_ms)
         begun = loads.keys() - self._stuck - self._moves.under_way
         tasks = {load: partial(self._carry, load, loads[load]) for load in loads if load in begun}
         reports, refused_loads = self._results(self._moves.do(tasks))

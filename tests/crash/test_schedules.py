@@ -87,6 +87,11 @@ def move(world: World, deps: Deps) -> None:
     deps.mover.run_once()
 
 
+def use_up(world: World, deps: Deps) -> None:
+    topic, _ = deps.admin.put_topic(world.name, {"rate_limit": 1})
+    assert deps.rate_limits.admit_firings({topic.uid: 1}, 9) == 2
+
+
 def pause(paused: bool = True) -> Step:
     return lambda world, deps: deps.schedules.set_paused(world.name, paused, anywhere)
 
@@ -123,6 +128,7 @@ FLOWS: Mapping[str, Flow] = {
     "hold the next one": Flow(
         move, after(1, after(1, move, overlap=Overlap.SKIP), overlap=Overlap.SKIP), times=(1,), calls=14
     ),
+    "wait for a rate": Flow(move, after(1, use_up), calls=11),
     "run": Flow(run, after(0.5), again=False, calls=7),
     "pause": Flow(pause(), after(0.5), times=(), calls=3),
     "resume": Flow(pause(False), after(0.5, paused=True), calls=5),

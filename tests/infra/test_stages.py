@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib.settings import read as read_settings
 from infra.__main__ import main
 from infra.api import allow_origins
 from infra.package import describe
@@ -76,6 +77,7 @@ def assert_the_second_api_is_guarded_as_the_first(
 def test_python_report_lines_and_origins_are_settings_of_the_stage(tmp_path: Path) -> None:
     """The wheels are those of the stage's Python, whichever packages it."""
     options: dict[str, Any] = {"report_lines": True, "cors_origins": ["https://a.example", "http://b:3000"]}
+    options["firings_per_second"] = [7, 70]
     by_name = resources(describe(stage("dev", {**options, "python": "3.13"}), tmp_path))
     functions = [each for each in by_name.values() if each["Type"] == "AWS::Serverless::Function"]
     assert {each["Properties"]["Runtime"] for each in functions} == {"python3.13"}
@@ -84,6 +86,7 @@ def test_python_report_lines_and_origins_are_settings_of_the_stage(tmp_path: Pat
     assert by_name["Mover"]["Properties"]["LoggingConfig"]["SystemLogLevel"] == "INFO"
     variables = by_name["APIHandler"]["Properties"]["Environment"]["Variables"]
     assert variables["HEADRACE_CORS_ORIGINS"] == "https://a.example,http://b:3000"
+    assert read_settings({"HEADRACE_FIRINGS": variables["HEADRACE_FIRINGS"]}).firings == (7, 70)
     paths = by_name["RestAPI"]["Properties"]["DefinitionBody"]["paths"]
     answers = {
         path: methods["options"]["x-amazon-apigateway-integration"]["responses"]["default"]
@@ -156,6 +159,7 @@ def test_aws_watches_the_bill_of_a_stack_that_has_an_address() -> None:
         ({"workers": "Standard"}, "one of G.1X, G.2X"),
         ({"most_workers": 1}, "from 2"),
         ({"archive_days": 29}, "from 30"),
+        ({"firings_per_second": [100]}, "two whole numbers"),
         ({"cors_origins": "https://a.example"}, "list of exact origins"),
         ({"cors_origins": ["*"]}, "list of exact origins"),
         ({"cors_origins": ["null"]}, "list of exact origins"),

@@ -237,12 +237,13 @@ def _view(context: Context, schedule: Schedule) -> ScheduleView:
 
 
 def _shown_draft(context: Context, schedule: Schedule) -> Draft:
-    """The message as people see it: of a topic that is gone, as it is."""
+    """The message as people see it. Of a topic that is gone, what it hid when the schedule was stored is hidden."""
     draft = context.shown_urls(schedule.draft)
+    hidden = draft.redact
     with suppress(NotFound):
-        if hidden := context.deps.catalog.topic(schedule.topic).redact:
-            return replace(draft, body=redact.masked(draft, hidden), is_json=True)
-    return draft
+        topic = context.deps.catalog.topic(schedule.topic)
+        hidden = topic.redact if topic.uid == schedule.topic_uid else hidden
+    return replace(draft, body=redact.masked(draft, hidden), is_json=True) if hidden else draft
 
 
 def _message(draft: Draft) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 from msgspec import Meta, Struct
 
 from ...domain import limits as lim
-from ...domain import strict_json
+from ...domain import redact, strict_json
 from ...domain.call_result import Exchange, Verdict
 from ...domain.errors import ChangedMeanwhile, Conflict, Refused
 from ...domain.message import Draft
@@ -157,6 +157,8 @@ def _preview(context: Context, body: TestBody, draft: Draft) -> Exchange:
     if body.transform is not None:
         check_transform(body.transform)
         consumer = replace(consumer, transform=body.transform)
+    if topic.redact:
+        draft = replace(draft, body=redact.masked(draft, topic.redact))
     return preview(consumer, batch_of_one(topic, group, "preview", draft, context.now_ms))
 
 

@@ -5,6 +5,7 @@ each message costs a write; of a group's it takes those of one claim."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -64,6 +65,15 @@ class RateLimits:
         if topic.rate_limit is None or not count:
             return count
         return self.take(topic.uid, topic.rate_limit, count)
+
+    def admit_firings(self, rates: Mapping[str, int], count: int) -> int:
+        """How many of `count` messages of schedules the accounts with these rates allow now. They may take more in
+        advance than producers, who would leave them nothing."""
+        for account, rate in rates.items():
+            if count:
+                burst, now_ms = max(1.0, 2.9 / rate), self._clock.now_ms()
+                count = self._token_buckets.take(account, rate, count, now_ms, 1, burst).count
+        return count
 
     def most(self, group: Group, most: int) -> int:
         """How many of `most` messages one claim could be granted at all."""

@@ -61,7 +61,8 @@ class Amender:
         has claimed it, it was cancelled, or it is due already), Refused (it never waited for a time), TooLarge,
         NotFound."""
         if "body" in changes:
-            changes = {**changes, "body": self.producer.unmasked(topic, message, changes["body"])}
+            body = self.producer.unmasked(topic, message, replace(message.draft, **changes))
+            changes = {**changes, "body": body}
             check_size(topic, changes["body"])
         if message.draft.cancelled:  # for good, also where groups have passed it over since
             raise Conflict("MESSAGE_CANCELLED", "The message was cancelled; publish a new one.")

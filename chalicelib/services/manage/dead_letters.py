@@ -57,10 +57,10 @@ class DeadLetters:
     def edit(self, topic: Topic, group: Group, letter: DeadLetter, body: bytes, by: str = "") -> DeadLetter:
         """Replace a dead letter's JSON body; a redrive then delivers the new one. `by` is the token's id. Raises
         TooLarge."""
-        body = self.producer.unmasked(topic, letter.message, body)
-        check_size(topic, body)
         draft = replace(letter.message.draft, body=body, is_json=True, content_type=JSON)
-        draft = self.producer.offload(topic, replace(draft, blob=None, blob_bytes=0))
+        body = self.producer.unmasked(topic, letter.message, draft)
+        check_size(topic, body)
+        draft = self.producer.offload(topic, replace(draft, body=body, blob=None, blob_bytes=0))
         new = replace(letter, message=replace(letter.message, draft=draft), edited=True)
         if not self.records.edit(new):
             raise _letter_changed()

@@ -223,7 +223,7 @@ class Deliveries:
         """The timer of the changed delivery. It holds the whole message, of which only this group has a copy."""
         draft: Draft = replace(found.message.draft, **changes)
         if "body" in changes:
-            draft = replace(draft, body=self.producer.unmasked(topic, found.message, draft.body))
+            draft = replace(draft, body=self.producer.unmasked(topic, found.message, draft))
             draft = self.producer.offload(topic, draft)
         if attempts_left is not None:
             made = found.attempts - found.attempts_before_redrive

@@ -106,6 +106,8 @@ class Jobs:
         if isinstance(old, DelayedMessage) and _has_same_place(topic, old.timer, draft):
             changes = {name: getattr(draft, name) for name in _REPLACED}
             return _result(self.delayed.amend(topic, old, changes, token_id).timer)
+        before = old if isinstance(old, Message) else old.message
+        draft = replace(draft, body=self.producer.unmasked(topic, before, draft))
         successor = self.producer.successor(topic, draft)
         if isinstance(old, Message):
             self.amender.cancel(topic, old, token_id, is_told_of, successor)

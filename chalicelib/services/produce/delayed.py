@@ -187,7 +187,7 @@ class Delayed:
         draft = replace(old.draft, **changes)
         if "body" in changes:
             before = DelayedMessage(old).message
-            draft = replace(draft, body=self.producer.unmasked(topic, before, draft.body))
+            draft = replace(draft, body=self.producer.unmasked(topic, before, draft))
             check_size(topic, draft.body)
             draft = self.producer.offload(topic, draft)
         due_ms = draft.due_ms or old.due_ms

@@ -10,8 +10,8 @@ from ...domain import notice
 from ...domain import timer as timing
 from ...domain.append import Promotable
 from ...domain.attention import Attention, Kind, stopped_schedule
-from ...domain.errors import NotFound, TooLarge, TooMany, Unreadable
-from ...domain.message import Draft, Firing
+from ...domain.errors import NotFound, TooLarge, TooMany, Unavailable, Unreadable, unavailable
+from ...domain.message import Draft
 from ...domain.notice import ABOUT_HEADER
 from ...domain.segment import ShardKey
 from ...domain.timer import Fired, Overlap, Schedule, Timer, TimerKind
@@ -22,6 +22,7 @@ from ...ports.world import Clock
 from ...store import Control, Marks, Timers
 from ..core.budgets import Budgets
 from ..core.catalog import Catalog
+from ..core.rate_limiter import RateLimits
 from ..core.wake import Waker
 from .appender import ProduceResult
 from .producer import Producer
@@ -32,7 +33,8 @@ _MANY = 16  # schedules that are read with all that is between them
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Due:
     """Puts delayed messages, retries, messages of schedules and of our own into their logs. `is_unfinished` says
-    whether a group has not come to an end with a message."""
+    whether a group has not come to an end with a message; `firings`: how many messages a second the schedules of one
+    topic, and all, make up for."""
 
     catalog: Catalog
     control: Control
@@ -42,6 +44,8 @@ class Due:
     marks: Marks
     clock: Clock
     budgets: Budgets
+    rate_limits: RateLimits
+    firings: tuple[int, ...]
     is_unfinished: Callable[[Topic, str], bool]
 
     def append(self, shard: ShardKey, keep_days: int | float, timers: Sequence[Timer]) -> int:
@@ -65,15 +69,22 @@ class Due:
 
     def _fire(self, home: Topic | None, timers: Sequence[Timer]) -> int:
         """Put the messages of schedules into the log, each in the transaction that stores its next timer. The timer of
-        a schedule that was changed since is dropped."""
+        a schedule that was changed since is dropped. What is over a rate stays as it is, for the mover's next run."""
         now_ms = self.clock.now_ms()
+        timers = sorted(timers, key=lambda timer: _is_missed(timer, now_ms))
+        rates = self._rates(home, _is_missed(timers[-1], now_ms))
+        most = min(rates.values(), default=len(timers))
         names = sorted(timing.firing_of(timer).schedule for timer in timers)
-        schedules = self.control.schedules_between(names[0], names[-1]) if len(names) > _MANY else {}
+        is_many = min(most, len(names)) > _MANY
+        schedules = self.control.schedules_between(names[0], names[-1]) if is_many else {}
         moves: list[tuple[Fired, Draft]] = []
-        others: list[Timer] = []
-        refusal: Unreadable | None = None
+        others: list[Fired] = []
+        refusal: Unavailable | None = None
         for timer in timers:
             firing = timing.firing_of(timer)
+            if len(moves) == most:
+                refusal = refusal or unavailable()
+                break
             try:
                 schedule = schedules.get(firing.schedule) or self.control.schedule(firing.schedule)
             except Unreadable as error:  # its timer waits for a repair, and holds up no other
@@ -84,38 +95,45 @@ class Due:
             elif home is None:
                 self.marks.note_changes((), [stopped_schedule(schedule.name, now_ms)])
                 self.timers.drop([timer])
-            elif self.budgets.refusal(home):  # it is tried again at its next time
-                next_ms = schedule.next_ms(now_ms) or now_ms + HOUR_MS
-                others.append(replace(schedule.timer(next_ms, firing.last_id, now_ms), draft=timer.draft))
-                self.timers.succeed(timer, others[-1])
             else:
-                fires, next_ms = schedule.after(firing.at_ms, now_ms)
-                then = schedule.timer(next_ms, firing.last_id, now_ms)
-                events = self._missed(schedule, timer, now_ms)
-                others += events
-                if fires and not self._is_held(home, schedule, firing):
-                    moves.append((Fired(timer, then, events), schedule.message(firing, now_ms)))
-                    continue
-                self.timers.succeed(timer, then, *events)
-                others.append(then)
-        messages = [message for message in self.producer.move(home, moves) if message] if home else []
+                fires, fired = self._fired(home, schedule, timer, now_ms)
+                if fires:
+                    moves.append((fired, schedule.message(firing, now_ms)))
+                else:
+                    self.timers.succeed(timer, fired.then, *fired.events)
+                    others.append(fired)
+        allowed = moves[: self.rate_limits.admit_firings(rates, len(moves))]
+        messages = [message for message in self.producer.move(home, allowed) if message] if home else []
         if home:
             self.waker.wake_after_append(home, messages)
-        self.waker.wake_movers([*others, *(fired.then for fired, _ in moves)])
-        if refusal:
-            raise refusal
+        others += [fired for fired, _ in allowed]
+        self.waker.wake_movers([timer for fired in others for timer in (fired.then, *fired.events)])
+        if refusal or len(allowed) < len(moves):
+            raise refusal or unavailable()
         return len(timers) - len(moves) + len(messages)
 
-    def _missed(self, schedule: Schedule, timer: Timer, now_ms: int) -> tuple[Timer, ...]:
-        """The event that a time was missed: of the first of those that are caught up with."""
-        if now_ms - timer.due_ms <= timing.MISSED_MS or timer.stored_ms > timer.due_ms:
-            return ()
-        events = self.control.events(consistent=False)
-        return notice.of_missed(events, schedule, timing.firing_of(timer).at_ms, now_ms)
+    def _rates(self, home: Topic | None, has_missed: bool) -> dict[str, int]:
+        """The accounts from which messages of schedules take permits, and how many each gets a second: the topic's, if
+        it has a rate limit, and where times were missed, those of all schedules and of the topic's."""
+        if home is None:
+            return {}
+        missed = {f"firings#{home.uid}": self.firings[0], "firings": self.firings[1]} if has_missed else {}
+        return missed | ({home.uid: home.rate_limit} if home.rate_limit else {})
 
-    def _is_held(self, home: Topic, schedule: Schedule, firing: Firing) -> bool:
+    def _fired(self, home: Topic, schedule: Schedule, timer: Timer, now_ms: int) -> tuple[bool, Fired]:
+        """Does it fire? And what takes the timer's place."""
+        firing = timing.firing_of(timer)
+        if self.budgets.refusal(home):  # it is tried again at its next time
+            then = schedule.timer(schedule.next_ms(now_ms) or now_ms + HOUR_MS, firing.last_id, now_ms)
+            return False, Fired(timer, replace(then, draft=timer.draft))
+        fires, next_ms = schedule.after(firing.at_ms, now_ms)
+        then = schedule.timer(next_ms, firing.last_id, now_ms)
+        events: tuple[Timer, ...] = ()
+        if _is_missed(timer, now_ms) and timer.stored_ms <= timer.due_ms:  # the first of those made up for
+            events = notice.of_missed(self.control.events(consistent=False), schedule, firing.at_ms, now_ms)
         is_alone = schedule.overlap is Overlap.SKIP and bool(firing.last_id)
-        return is_alone and self.is_unfinished(home, firing.last_id)
+        fires = fires and not (is_alone and self.is_unfinished(home, firing.last_id))
+        return fires, Fired(timer, then, events)
 
     def _append_notices(self, home: Topic, timers: Sequence[Timer]) -> int:
         """Move messages of our own. What the topic refuses is dropped, and noted as a state that needs a person; while
@@ -176,3 +194,7 @@ class Due:
         if not POLICIES[group.mode].per_consumer:
             return lane_of(topic, group) if group.uid == uid else None
         return lane_of(topic, group, uid) if self.catalog.is_registered(topic, group, uid) else None
+
+
+def _is_missed(timer: Timer, now_ms: int) -> bool:
+    return now_ms - timer.due_ms > timing.MISSED_MS

@@ -13,7 +13,7 @@ from ...domain.append import AlreadyMoved, DedupHit, KeyEntry, Outcomes, Produce
 from ...domain.blob_expiry import body_name
 from ...domain.errors import HeadraceError, Refused
 from ...domain.limits import BLOB_THRESHOLD_BYTES
-from ...domain.message import Draft, Message, host_of
+from ...domain.message import Draft, Message, holds_json, host_of
 from ...domain.request import Request
 from ...domain.timer import ANY, Part, Timer, TimerKind
 from ...domain.topic import Topic
@@ -294,10 +294,10 @@ class Producer:
             for i, _ in members:
                 outcomes[i] = outcomes[i] or error
 
-    def unmasked(self, topic: Topic, before: Message, body: bytes) -> bytes:
+    def unmasked(self, topic: Topic, before: Message, new: Draft) -> bytes:
         """The body of an edit, with what is stored wherever it has the mask of `redact`. Raises Refused."""
-        hidden = redact.pointers(topic, before)
-        return redact.restored(body, with_body(self.blobs, before).draft, hidden) if hidden else body
+        hidden = redact.pointers(topic, before) if holds_json(new) else ()
+        return redact.restored(new.body, with_body(self.blobs, before).draft, hidden) if hidden else new.body
 
     def offload(self, topic: Topic, draft: Draft, above: int = BLOB_THRESHOLD_BYTES) -> Draft:
         """A draft small enough for the log: a body of more than `above` bytes goes to the blob store first."""

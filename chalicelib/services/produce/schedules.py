@@ -23,8 +23,6 @@ from .appender import ProduceResult
 from .producer import Producer
 
 NEXT = 10
-_TOPIC_RATE = 100  # messages a second
-_STAGE_RATE = 1_000
 _UID_CHARS = 8
 _TRIES = 8
 _LOOKS = 3  # at a timer that may be moved meanwhile
@@ -36,7 +34,7 @@ Check = Callable[[str], None]  # raises Forbidden where the caller may not use t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedules:
-    """Changes schedules."""
+    """Changes schedules. `firings`: how many messages a second those of one topic may send together, and all."""
 
     control: Control
     catalog: Catalog
@@ -46,12 +44,13 @@ class Schedules:
     waker: Waker
     clock: Clock
     random: Random
+    firings: tuple[int, ...]
 
     def find(self, name: str, check: Check) -> Schedule:
         """The schedule. Raises NotFound, or what `check` raises for its topic."""
         schedule = self.control.schedule(name)
         if schedule is None:
-            words = f"There is no schedule {name!r}. PUT /v1/schedules/{name} makes it."
+            words = f"There is no schedule {name!r}. Create it with PUT /v1/schedules/{name}."
             raise NotFound("SCHEDULE_NOT_FOUND", words)
         check(schedule.topic)
         return schedule
@@ -64,7 +63,8 @@ class Schedules:
             if old:
                 check(old.topic)
             topic = self.catalog.topic(wanted.topic, consistent=True)
-            new = replace(wanted, topic_uid=topic.uid, uid=self.random.id(_UID_CHARS))
+            draft = replace(wanted.draft, redact=topic.redact)
+            new = replace(wanted, topic_uid=topic.uid, uid=self.random.id(_UID_CHARS), draft=draft)
             if old:
                 new = replace(new, uid=old.uid, created_ms=old.created_ms, version=old.version)
                 new = _unmasked(topic, old, new)
@@ -120,12 +120,11 @@ class Schedules:
 
     def all(self) -> Iterator[Schedule]:
         """All schedules by name."""
-        after: str | None = None
-        while page := self.control.schedules(after, _PAGE):
+        page = self.control.schedules(None, _PAGE)
+        yield from page
+        while len(page) == _PAGE:
+            page = self.control.schedules(page[-1].name, _PAGE)
             yield from page
-            if len(page) < _PAGE:
-                return
-            after = page[-1].name
 
     def timer_of(self, schedule: Schedule) -> Timer | None:
         """A schedule's timer; None: it has lost it, or it was just changed."""
@@ -139,8 +138,7 @@ class Schedules:
 
     def last_id(self, schedule: Schedule) -> str:
         """The id of its last message; empty: there was none, or it is unknown."""
-        timer = self.timer_of(schedule)
-        return firing_of(timer).last_id if timer else ""
+        return firing_of(timer).last_id if (timer := self.timer_of(schedule)) else ""
 
     def restore(self, has_time: Callable[[], bool] = lambda: True) -> None:
         """Store timers that were lost again; note the schedules whose topic is gone, and those that have one again."""
@@ -199,8 +197,9 @@ class Schedules:
             return
         others = [each for each in self.all() if each.name != new.name and not each.paused]
         of_topic = [each for each in others if each.topic == new.topic]
-        most = min(_TOPIC_RATE, self.catalog.topic(new.topic).rate_limit or _TOPIC_RATE)
-        limits = ((f"of topic {new.topic!r}", of_topic, most), ("of all topics", others, _STAGE_RATE))
+        of_one, of_all = self.firings
+        most = min(of_one, self.catalog.topic(new.topic).rate_limit or of_one)
+        limits = ((f"of topic {new.topic!r}", of_topic, most), ("of all topics", others, of_all))
         for whose, counted, most in limits:
             rate = sum(SECOND_MS / each.period_ms for each in (new, *counted))
             if rate > most:

@@ -155,15 +155,6 @@ def test_one_target_and_a_secret_for_a_url_only(group: Group, fields: dict[str, 
     group.api.get(f"{group.path}/consumers/c").refused(404, "CONSUMER_NOT_FOUND")
 
 
-def test_a_function_has_the_time_that_its_owner_told(group: Group) -> None:
-    assert put(group, function=ARN).expect(201)["timeout_seconds"] is None
-    for seconds in (1, 840):
-        assert put(group, function=ARN, timeout_seconds=seconds).expect(200)["timeout_seconds"] == seconds
-    for seconds in (0, 841):
-        put(group, function=ARN, timeout_seconds=seconds).refused(400, "VALIDATION")
-    assert put(group, function=ARN).expect(200)["timeout_seconds"] is None
-
-
 @pytest.mark.parametrize("size", [24, 32, 64])
 def test_a_secret_of_ones_own_may_have_24_to_64_bytes(group: Group, size: int) -> None:
     secret = "whsec_" + base64.b64encode(bytes(range(size))).decode()

@@ -223,17 +223,6 @@ def test_a_batch_waits_to_be_filled_and_no_run_waits_with_it(
     assert [len(json.loads(request.body)) for request in receiver.seen] == [2, 3]
 
 
-def test_a_group_may_keep_no_answers(api: Client, background: Background, receiver: Receiver) -> None:
-    topic = api.topic()
-    group = topic.group(keep_answers=False)
-    subscribe(group, url=receiver.url)
-    receiver.status, receiver.body = 500, b"card 4111 1111"
-    message = topic.produce("x")
-    assert background.push(topic) == {"FAILED": 1}
-    status = group.status_of(message["id"])
-    assert (status["last_error"], "answer" in status) == ("HTTP 500", False)
-
-
 def test_a_function_is_given_a_batch_and_only_what_it_names_comes_again(
     api: Client, background: Background
 ) -> None:

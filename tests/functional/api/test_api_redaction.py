@@ -98,6 +98,9 @@ def test_a_schedule_shows_its_message_masked_and_sends_it_whole(group: Group) ->
     assert group.bodies() == [{**CARD, "more": 1}]
     shorter = {**body, "message": {"body": {"items": [{"pin": MASK}]}}}
     api.put("/v1/schedules/masked", shorter).refused(422, "MASK_MOVED")
+    api.delete(f"{topic.path}?confirm={topic.name}").expect(204)
+    api.put(topic.path).expect(201)
+    assert api.get("/v1/schedules/masked").expect(200)["message"]["body"] == {**SHOWN, "more": 1}
     other = api.topic()
     reader = other.group()
     api.put("/v1/schedules/masked", {**edit, "topic": other.name}).expect(200)
@@ -123,6 +126,12 @@ def test_each_edit_may_carry_the_mask(group: Group, background: Background) -> N
     api.call("PATCH", path, {"body": {**SHOWN, "more": 2}}).expect(200)
     background.later(topic, 31)
     assert group.bodies() == [{**CARD, "more": 2}]
+    api.put(f"{topic.path}/jobs/due", {"body": CARD}).expect(201)
+    api.put(f"{topic.path}/jobs/due", {"body": edit}).expect(200)
+    background.move()
+    assert group.bodies() == [{**CARD, "more": 1}]
+    for status in (201, 200):
+        api.put(f"{topic.path}/jobs/raw", {"body_base64": "//4A", "delay_seconds": 9}).expect(status)
 
 
 def test_a_pointer_goes_on_hiding_what_was_accepted_before(group: Group, clock: ShiftingClock) -> None:
@@ -145,6 +154,8 @@ def test_answers_may_quote_what_is_hidden_and_are_not_kept_unless_asked(
     group = topic.group()
     assert api.get(group.path).expect(200)["keep_answers"] is False
     api.put(f"{group.path}/consumers/c", {"url": receiver.url}).expect(201)
+    shown = api.post(f"{group.path}/consumers/c/test", {"message": {"body": CARD}, "transform": "body.card"})
+    assert shown.expect(200)["request"]["body"] == json.dumps(MASK, ensure_ascii=False)
     receiver.status, receiver.body = 500, b"card 4111"
     message = topic.produce(CARD)
     background.push(topic)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from chalicelib.wiring import Deps
 from tests.support.background import Background
 from tests.support.damage import change_control, having
 from tests.support.http import Client, Reply, Topic
@@ -140,6 +143,52 @@ def test_a_schedule_waits_until_the_budget_of_its_topic_allows_it(
     background.pass_time(100)
     assert topic.accepted >= 1
     api.delete("/v1/schedules/b").expect(204)
+
+
+def sent_each_second(background: Background, topics: list[Topic], seconds: int, posts: int = 0) -> list[int]:
+    """How many messages came in each of so many seconds, while producers send, too."""
+    counts = [sum(topic.accepted for topic in topics)]
+    for _ in range(seconds):
+        background.move()
+        for topic in topics * posts:
+            topic.api.post(f"{topic.path}/messages", {"body": 1})
+        counts.append(sum(topic.accepted for topic in topics))
+        background.clock.advance(1)
+    return [after - before for before, after in pairwise(counts)]
+
+
+def test_firings_over_the_rate_of_their_topic_wait_unwritten(api: Client, background: Background) -> None:
+    topic = api.topic(rate_limit=2)
+    begin = datetime.fromtimestamp(background.clock.now_ms() // 1000 + 5, UTC).isoformat()
+    for n in range(7):
+        put(topic, f"r{n}", every_seconds=86_400, **{"from": begin}).expect(201)
+    background.clock.advance(5)
+    background.inbox.asked.clear()
+    background.move()
+    assert topic.accepted == 2
+    with background.deps.adapters.units() as units:
+        background.deps.mover.run_once()
+    assert (topic.accepted, units.writes) == (2, 0)
+    assert {function for function, _ in background.inbox.asked} == {"mover"}, "it comes again"
+    assert max(sent_each_second(background, [topic], 6, posts=9)) <= 4, "and producers leave them their turn"
+    for n in range(7):
+        [last] = schedule(topic, f"r{n}")["last"]
+        assert datetime.fromisoformat(last["at"]) == datetime.fromisoformat(begin)
+        api.delete(f"/v1/schedules/r{n}").expect(204)
+
+
+def test_missed_times_are_made_up_for_at_the_rates_of_the_stage(api: Client, background: Background) -> None:
+    topics = [api.topic(), api.topic()]
+    for n in range(4):
+        put(topics[n % 2], f"m{n}", every_seconds=60, missed="all").expect(201)
+    background.clock.advance(420)
+    adapters = replace(background.deps.adapters, firings=(1, 2))
+    counts = sent_each_second(replace(background, deps=Deps(adapters)), topics, 20)
+    assert max(counts) <= 3
+    for n in range(4):
+        times = {each["at"] for each in schedule(topics[0], f"m{n}")["last"]}
+        assert len(times) == sum(counts) / 4 == 7
+        api.delete(f"/v1/schedules/m{n}").expect(204)
 
 
 def test_one_without_overlap_waits_until_its_last_message_is_done(

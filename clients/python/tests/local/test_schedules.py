@@ -115,7 +115,7 @@ def test_the_command_line_sets_shows_and_runs_them(command: Command, headrace: L
     assert command("schedules", "pause", "daily", "--json")[0]["paused"]
     assert not command("schedules", "resume", "daily", "--json")[0]["paused"]
     (sent,) = command("schedules", "run", "daily", "--json")
-    headrace.put_schedule("of-shop", "orders", every="1h", app="shop")
+    command("schedules", "set", "of-shop", "orders", "--every", "1h", "--app", "shop")
     assert [each["name"] for each in command("schedules", "list", "--app", "shop", "--json")] == ["of-shop"]
     headrace.delete_schedule("of-shop")
     shown = command("schedules", "show", "daily")
@@ -126,4 +126,4 @@ def test_the_command_line_sets_shows_and_runs_them(command: Command, headrace: L
         "daily"
     ]
     command("schedules", "delete", "daily", "--yes")
-    command("schedules", "show", "daily", code=4)
+    assert "headrace schedules set daily" in command("schedules", "show", "daily", code=4)

@@ -20,7 +20,8 @@ _ALIASES = {
     "topics": "--topic",
 }
 _CALL = re.compile(
-    r"(?:Create|Register) it with PUT /v1/topics/(?P<topic>[^/\s]+)(?:/groups/(?P<group>[^/\s]+))?(?P<rest>/\S+)?\.$"
+    r"(?:Create|Register) it with PUT /v1/(?P<kind>topics|schedules)/(?P<topic>[^/\s]+)"
+    r"(?:/groups/(?P<group>[^/\s]+))?(?P<rest>/\S+)?\.$"
 )
 _FIELD = re.compile(r"`(\w+)`|\b(\w+_\w+)\b")
 _INSTEAD = {
@@ -47,7 +48,8 @@ def _command(call: re.Match[str]) -> str:
     topic, group, rest = call.group("topic", "group", "rest")
     if rest:
         return f"See which there are: headrace consumers list {topic} {group}"
-    return f"Create it: headrace {f'groups create {topic} {group}' if group else f'topics create {topic}'}"
+    noun = "schedules set" if call.group("kind") == "schedules" else "topics create"
+    return f"Create it: headrace {f'groups create {topic} {group}' if group else f'{noun} {topic}'}"
 
 
 def _option(path: str, options: Collection[str]) -> str | None:

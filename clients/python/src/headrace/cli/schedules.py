@@ -77,6 +77,7 @@ def set_schedule(
     callback_url: CallbackUrl = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
     paused: Annotated[bool, typer.Option("--paused", help="It waits until it is resumed.")] = False,
+    application: Annotated[str | None, typer.Option("--app", help="The application that it is of.")] = None,
 ) -> None:
     """Create or replace a schedule."""
     s = session(context)
@@ -87,6 +88,7 @@ def set_schedule(
         missed=missed,
         overlap=overlap,
         paused=paused,
+        app=application,
         key=key,
         tag=tag,
         tenant=tenant,
