@@ -18,10 +18,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from glue_jobs.common.columns import COLUMNS, DELIVERIES, MESSAGES
+
 JOURNAL_VERSION = 1
 """Raised only when a line could be misread by who knows the version before; new fields alone do not raise it."""
-
-MESSAGES, DELIVERIES = "messages", "deliveries"
 
 TIMES_MS = (-62_135_596_800_000, 253_402_300_799_999)
 """The years 1 to 9999, which all readers know."""
@@ -36,40 +36,20 @@ def _struct(**fields: object) -> StructType:
 
 _text, _int, _long, _time = StringType(), IntegerType(), LongType(), TimestampType()
 
-TABLES = {
-    MESSAGES: _struct(
-        topic=_text,
-        topic_uid=_text,
-        shard=_int,
-        offset=_long,
-        id=_text,
-        accepted_at=_time,
-        tag=_text,
-        keys=ArrayType(_text),
-        ordering_key=_text,
-        headers=MapType(_text, _text),
-        content_type=_text,
-        body=BinaryType(),
-        tenant=_text,
-    ),
-    DELIVERIES: _struct(
-        topic=_text,
-        topic_uid=_text,
-        group=_text,
-        group_uid=_text,
-        shard=_int,
-        offset=_long,
-        id=_text,
-        attempt=_int,
-        consumer=_text,
-        started_at=_time,
-        duration_ms=_long,
-        outcome=_text,
-        detail=_text,
-    ),
+_TYPES = {
+    "string": _text,
+    "int": _int,
+    "bigint": _long,
+    "timestamp": _time,
+    "binary": BinaryType(),
+    "array<string>": ArrayType(_text),
+    "map<string,string>": MapType(_text, _text),
 }
-"""The columns of the tables, as they stand in their files. A topic that was deleted and made again has another
-`topic_uid`. `body` holds the bytes as they were sent."""
+TABLES = {
+    table: _struct(**{name: _TYPES[kind] for name, (kind, _) in columns.items()})
+    for table, columns in COLUMNS.items()
+}
+"""The columns of the tables, as they stand in their files."""
 
 ORDER = {
     MESSAGES: ("topic", "topic_uid", "shard", "offset"),

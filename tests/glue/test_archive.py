@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from datetime import date
+from pathlib import Path
 
+import duckdb
 import pytest
 
 from glue_jobs.archiving.rows import WindowRows
 from glue_jobs.common.arguments import DONE
 from tests.glue.jobs import read_summary
 from tests.glue.journals import DAY, NOON_MS, Place, delivery, message, orders
+
+
+def as_text(place: Place) -> list[tuple[int, str | None]]:
+    """Offsets and texts of bodies, as docs/archive.md reads them: by DuckDB and by Spark."""
+    blocks = re.findall(r"(?:^    .+\n)+", Path("docs/archive.md").read_text(), re.MULTILINE)
+    sql, python = (next(block for block in blocks if part in block) for part in ("getvariable", "load_all"))
+    connection, chosen = duckdb.connect(), 'select "offset", body_text from messages_text order by 1'
+    connection.execute(sql.replace("headrace", place.name).replace(".data/bucket", str(place.folder)))
+    exec(textwrap.dedent(python), {"spark": place.spark, "bucket": place.bucket})
+    rows = connection.execute(chosen).fetchall()
+    assert rows == [tuple(row) for row in place.spark.sql(chosen.replace('"', "`")).collect()]
+    return rows
 
 
 def test_lines_become_rows_with_all_they_say(place: Place) -> None:
@@ -32,6 +48,7 @@ def test_lines_become_rows_with_all_they_say(place: Place) -> None:
         ("m-0-2", NOON_MS + 2, None, None, [], None, {}, text, b""),
     ]
     assert place.query("distinct topic, shard, day from %") == [("orders", 0, date(2026, 11, 21))]
+    assert as_text(place) == [(0, '{"n":0}'), (1, None), (2, "")]
     columns = (
         '"group", shard, "offset", id, attempt, consumer, epoch_ms(started_at), duration_ms, outcome, detail'
     )
