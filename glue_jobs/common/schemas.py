@@ -18,7 +18,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from glue_jobs.common.columns import COLUMNS, DELIVERIES, MESSAGES
+from glue_jobs.common.columns import COLUMNS
+
+MESSAGES, DELIVERIES = COLUMNS
 
 JOURNAL_VERSION = 1
 """Raised only when a line could be misread by who knows the version before; new fields alone do not raise it."""

@@ -49,6 +49,7 @@ def test_the_archive_ends_after_the_days_of_the_stage_and_its_proof_never() -> N
     assert ends == {"athena/": 7, "archive/catalog/": 400, "archive/manifests/": 400, **rows}
     assert len({each["Id"] for each in rules}) == len(rules)
     assert '"HEADRACE_ARCHIVE_DAYS": "400"' in json.dumps(made)
+    assert made["ReportJob"]["Properties"]["DefaultArguments"]["--archive-days"] == "400"
 
 
 def test_the_report_follows_the_archive_also_where_that_failed() -> None:
