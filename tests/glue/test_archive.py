@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import re
 import textwrap
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
+from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving.rows import WindowRows
 from glue_jobs.common.arguments import DONE
 from tests.glue.jobs import read_summary
@@ -126,6 +129,24 @@ def test_two_lives_of_a_name_within_an_hour_are_told_apart(place: Place) -> None
     expected_rows = [("u1", n, f"m-0-{n}") for n in range(3)] + [("u2", n, f"new-{n}") for n in range(3)]
     assert place.query(selection) == place.query(selection, "deliveries") == expected_rows
     assert place.query("distinct topic, group_uid from %", "deliveries") == [("orders", "g1")]
+
+
+def test_an_attempt_of_an_old_message_reads_no_bodies(folder_place: Place) -> None:
+    place, chance = folder_place, random.Random(0)
+    java: Any = place.spark._jvm
+    for topic in ("invoices", "orders", "refunds"):
+        place.journal(topic, [message(n, topic, body=chance.randbytes(4_000).hex()) for n in range(400)])
+
+    def read_bytes() -> int:
+        return sum(each.getBytesRead() for each in java.org.apache.hadoop.fs.FileSystem.getAllStatistics())
+
+    assert place.archive() == DONE
+    before = read_bytes()
+    place.journal("b", [delivery(7, started_ms=NOON_MS + DAY_MS)])
+    assert place.archive() == DONE
+    assert place.query("id from %", "deliveries") == [("m-0-7",)]
+    read, size = read_bytes() - before, place.manifest().table("messages").bytes
+    assert 0 < read < size / 20, (read, size)
 
 
 def test_new_fields_alone_are_passed_over(place: Place) -> None:
