@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -81,7 +82,7 @@ class Reader(threading.Thread):
         self.passes = self.changes = 0
 
     def run(self) -> None:
-        while not self._is_over.wait(0.2):
+        while not self._is_over.wait(0.5):
             try:
                 for table in ("messages", "deliveries"):
                     for entry in self._place.bucket.entries(f"archive/catalog/{table}"):
@@ -125,13 +126,13 @@ class Glue:
             "spark.hadoop.fs.s3.impl": "PlainS3FileSystem",
             "spark.hadoop.fs.plains3.endpoint": place.server.url,
             "spark.driver.extraClassPath": str(classes),
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.shuffle.partitions": "2",
             "spark.ui.enabled": "false",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
         }
-        confs = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+        confs = " ".join(f"--conf '{name}={value}'" for name, value in settings.items())
         own = {
             "AWS_ENDPOINT_URL_S3": place.server.url,
             "PYSPARK_SUBMIT_ARGS": f"--master local[2] {confs} pyspark-shell",
@@ -178,26 +179,30 @@ def go_through(place: Nights, classes: Path, folder: Path, kills: Sequence[int],
     for night in range(len(kills)):
         place.fill(queue, night, number)
         while done < sum(kills[: night + 1]):
-            process, seconds = glue.archive(night), chance.uniform(1, 110)
             runs += 1
             place.late(runs, night)
             late += 10 * (night + 1)
+            before, process = place.server.changes, glue.archive(night)
+            is_early, seconds = chance.random() < 0.2, chance.uniform(0, 60)
+            while not is_early and process.poll() is None and place.server.changes == before:
+                time.sleep(0.1)
             try:
                 assert process.wait(seconds) == DONE
             except subprocess.TimeoutExpired:
                 (os.kill if chance.random() < 0.5 else os.killpg)(process.pid, signal.SIGKILL)
                 process.wait()
                 done += 1
-            print(
-                f"{night=} {runs=} kills={done} {seconds=:.1f} {reader.passes=} {reader.changes=}", flush=True
-            )
+            step = f"{is_early=} {seconds=:.0f} changes={place.server.changes - before}"
+            print(f"{night=} {runs=} kills={done} {step} {reader.passes=} {reader.changes=}", flush=True)
     for argv in ([], ["--grace-minutes", "0"]):
         assert glue.archive(len(kills), *argv).wait() == DONE
     reader.end()
+    print(f"{reader.faults=} {reader.passes=} {reader.changes=}", flush=True)
     topics = {(topic, 0, n) for topic in TOPICS for n in range(len(kills) * number)}
     rows = topics | {("large", night, 0) for night in range(len(kills))}
     rows |= {("orders", 0, n) for n in range(len(kills) * ROWS * BATCH)}
     _check(place, reader, rows, late)
+    print("every row is there, proved", flush=True)
     _forget(place, queue, glue)
     return reader
 

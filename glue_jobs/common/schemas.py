@@ -32,23 +32,24 @@ LATEST_MS = 4_102_444_800_000
 """The year 2100: no sound row is as late."""
 
 
-def _struct(**fields: object) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in fields.items()])  # type: ignore[arg-type]
-
-
-_text, _int, _long, _time = StringType(), IntegerType(), LongType(), TimestampType()
-
 _TYPES = {
-    "string": _text,
-    "int": _int,
-    "bigint": _long,
-    "timestamp": _time,
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
     "binary": BinaryType(),
-    "array<string>": ArrayType(_text),
-    "map<string,string>": MapType(_text, _text),
+    "array<string>": ArrayType(StringType()),
+    "map<string,string>": MapType(StringType(), StringType()),
 }
+
+
+def _struct(columns: str) -> StructType:
+    pairs = (each.split() for each in columns.split(", "))
+    return StructType([StructField(name, _TYPES[kind]) for name, kind in pairs])
+
+
 TABLES = {
-    table: _struct(**{name: _TYPES[kind] for name, (kind, _) in columns.items()})
+    table: _struct(", ".join(f"{name} {kind}" for name, (kind, _) in columns.items()))
     for table, columns in COLUMNS.items()
 }
 """The columns of the tables, as they stand in their files."""
@@ -61,41 +62,14 @@ ORDER = {
 
 JOURNAL = {
     MESSAGES: _struct(
-        v=_int,
-        topic=_text,
-        topic_uid=_text,
-        shard=_int,
-        offset=_long,
-        id=_text,
-        edition=_long,
-        accepted_ms=_long,
-        tag=_text,
-        keys=ArrayType(_text),
-        ordering_key=_text,
-        headers=MapType(_text, _text),
-        content_type=_text,
-        body=_text,
-        body_base64=_text,
-        body_blob=_text,
-        void=_text,
-        tenant=_text,
+        "v int, topic string, topic_uid string, shard int, offset bigint, id string, edition bigint, "
+        "accepted_ms bigint, tag string, keys array<string>, ordering_key string, headers map<string,string>, "
+        "content_type string, body string, body_base64 string, body_blob string, void string, tenant string"
     ),
     DELIVERIES: _struct(
-        v=_int,
-        topic=_text,
-        topic_uid=_text,
-        group=_text,
-        group_uid=_text,
-        shard=_int,
-        offset=_long,
-        attempt=_int,
-        consumer=_text,
-        consumer_uid=_text,
-        started_ms=_long,
-        duration_ms=_long,
-        outcome=_text,
-        detail=_text,
-        trace=_text,
+        "v int, topic string, topic_uid string, group string, group_uid string, shard int, offset bigint, "
+        "attempt int, consumer string, consumer_uid string, started_ms bigint, duration_ms bigint, outcome string, "
+        "detail string, trace string"
     ),
 }
 """The journal's lines, by the folder they are in."""
