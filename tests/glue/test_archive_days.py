@@ -95,6 +95,20 @@ def test_an_hour_is_its_day_so_far_and_the_rest_follows(place: Place) -> None:
     assert place.places() == orders(0, 1)
 
 
+def test_large_bodies_are_fetched_and_lost_ones_told(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "bodies/orders/u1/abc"
+    (place.folder / name).parent.mkdir(parents=True)
+    (place.folder / name).write_bytes(b"\xffbig")
+    place.journal(
+        "a", [message(0), message(1, body=None, body_blob=name), message(2, body=None, body_blob="bodies/no")]
+    )
+    assert place.archive() == INCOMPLETE
+    assert read_summary(capsys)["problems"] == [{"day": DAY, "bodies_missing": ["bodies/no"]}]
+    assert place.query('body from % order by "offset"') == [(b'{"n":0}',), (b"\xffbig",), (None,)]
+
+
 def test_a_large_body_that_went_with_its_retention_stays_in_the_archive(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
