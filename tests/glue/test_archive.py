@@ -151,8 +151,7 @@ def test_an_attempt_of_an_old_message_reads_no_bodies_and_the_docs_read_them_as_
     java: Any = place.spark._jvm
     for topic in ("invoices", "orders", "refunds"):
         place.journal(topic, [message(n, topic, body=chance.randbytes(4_000).hex()) for n in range(400)])
-
-    bodies = ({"body": "ö"}, {"body": ""}, {"body": None, "body_base64": "AP8="})
+    bodies: tuple[dict[str, Any], ...] = ({"body": "ö"}, {"body": ""}, {"body": None, "body_base64": "AP8="})
     place.journal("texts", [message(n, shard=1, **body) for n, body in enumerate(bodies)])
 
     def read_bytes() -> int:
@@ -172,10 +171,8 @@ def as_text(place: Place) -> list[tuple[str | None]]:
     """Texts of bodies in shard 1, as docs/archive.md reads them: by DuckDB and by Spark."""
     blocks = re.findall(r"(?:^    .+\n)+", Path("docs/archive.md").read_text(), re.MULTILINE)
     sql, python = (next(block for block in blocks if part in block) for part in ("getvariable", "load_all"))
-    connection, chosen = (
-        duckdb.connect(),
-        "select body_text from messages_text where topic = 'orders' and shard = 1 order by id",
-    )
+    connection = duckdb.connect()
+    chosen = "select body_text from messages_text where topic = 'orders' and shard = 1 order by id"
     connection.execute(sql.replace("headrace", place.name).replace(".data/bucket", str(place.folder)))
     exec(textwrap.dedent(python), {"spark": place.spark, "bucket": place.bucket})
     rows = connection.execute(chosen).fetchall()
