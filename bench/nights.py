@@ -187,19 +187,19 @@ def go_through(place: Nights, classes: Path, folder: Path, kills: Sequence[int],
             while not is_early and process.poll() is None and place.server.changes == before:
                 time.sleep(0.1)
             try:
-                assert process.wait(seconds) == DONE
+                assert process.wait(seconds) == DONE, glue.printed()[-2_000:]
             except subprocess.TimeoutExpired:
                 (os.kill if chance.random() < 0.5 else os.killpg)(process.pid, signal.SIGKILL)
                 process.wait()
                 done += 1
-            step = f"{is_early=} {seconds=:.0f} changes={place.server.changes - before}"
+            step = f"{is_early=} {seconds=:.0f} changes={place.server.changes - before} {reader.faults=}"
             print(f"{night=} {runs=} kills={done} {step} {reader.passes=} {reader.changes=}", flush=True)
     last = len(kills) - 1
-    assert glue.archive(last).wait() == DONE
+    assert glue.archive(last).wait() == DONE, glue.printed()[-2_000:]
     place.late(runs + 1, last)  # all days again, while the reader looks
     late += 10 * len(kills)
     for argv in ([], ["--grace-minutes", "0"]):
-        assert glue.archive(last + 1, *argv).wait() == DONE
+        assert glue.archive(last + 1, *argv).wait() == DONE, glue.printed()[-2_000:]
     reader.end()
     print(f"{reader.faults=} {reader.passes=} {reader.changes=}", flush=True)
     topics = {(topic, 0, n) for topic in TOPICS for n in range(len(kills) * number)}

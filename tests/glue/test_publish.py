@@ -149,14 +149,6 @@ def test_killed_before_any_change_it_loses_nothing_and_leaves_nothing(
     assert changes >= 4
 
 
-def test_tasks_that_a_killed_run_left_are_not_taken_for_rows(late_place: Place) -> None:
-    left = late_place.folder / f"archive/messages/day={DAY}/_temporary/0/task_0_m_000000/part-0.parquet"
-    left.parent.mkdir(parents=True)
-    shutil.copy(late_place.folder / late_place.files()[0], left)
-    assert late_place.archive() == DONE
-    assert offsets(late_place) == AFTER
-
-
 class Watched(Stopping):
     """A bucket at which readers look before each change."""
 
@@ -181,3 +173,11 @@ def test_readers_find_every_row_once_at_every_moment(late_place: Place) -> None:
     look()
     assert sorted(found) == found
     assert [each for n, each in enumerate(found) if each not in found[:n]] == [BEFORE, AFTER]
+
+
+def test_tasks_that_a_killed_run_left_are_not_taken_for_rows(late_place: Place) -> None:
+    left = late_place.folder / f"archive/messages/day={DAY}/_temporary/0/task_0_m_000000/part-0.parquet"
+    left.parent.mkdir(parents=True)
+    shutil.copy(late_place.folder / late_place.files()[0], left)
+    assert late_place.archive() == DONE
+    assert offsets(late_place) == AFTER
