@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from glue_jobs.common.columns import COLUMNS, MESSAGES
 
 from . import bucket, names
 from .functions import function_id, log_group, permission
@@ -80,14 +85,17 @@ _JOBS = (
     Job("compare", at_once=3, folders=(("archive", _READ), ("reports/shadows", _CHANGE)), is_watched=False),
 )
 
-_TABLES = {
-    "messages": "topic string, topic_uid string, shard int, offset bigint, id string, accepted_at timestamp, "
-    "tag string, keys array<string>, ordering_key string, headers map<string,string>, content_type string, "
-    "body binary, tenant string",
-    "deliveries": "topic string, topic_uid string, group string, group_uid string, shard int, offset bigint, "
-    "id string, attempt int, consumer string, started_at timestamp, duration_ms bigint, outcome string, detail string",
+_DAY = {"day": ("date", "the day of its time, UTC")}
+_TRINO = {
+    "string": "varchar",
+    "int": "integer",
+    "timestamp": "timestamp(3)",
+    "binary": "varbinary",
+    "array<string>": "array(varchar)",
+    "map<string,string>": "map(varchar,varchar)",
 }
-"""Athena's tables of the archive: the columns, with their types."""
+BODY_TEXT = "if(to_utf8(from_utf8(body)) = body, from_utf8(body))"
+"""A body as text in Athena. `from_utf8` alone replaces what is no UTF-8, `cast` refuses bytes."""
 
 
 def glue(prefix: str, artifacts: str, code: str, archive: bool, log_days: int, topic: str) -> dict[str, Any]:
@@ -234,25 +242,29 @@ def _role(prefix: str, artifacts: str, job: Job) -> dict[str, Any]:
 
 def _catalog(prefix: str) -> dict[str, Any]:
     catalog = {"CatalogId": {"Ref": "AWS::AccountId"}}
-    database = {"DatabaseInput": {"Name": prefix.replace("-", "_")}}
+    name = prefix.replace("-", "_")
     place = {**catalog, "DatabaseName": {"Ref": "ArchiveDatabase"}}
+    inputs = {table: _table(prefix, table) for table in COLUMNS} | {"messages_text": _text_view(name)}
     return {
-        "ArchiveDatabase": resource("AWS::Glue::Database", **catalog, **database),
+        "ArchiveDatabase": resource("AWS::Glue::Database", **catalog, DatabaseInput={"Name": name}),
         **{
             f"{names.logical(table)}ArchiveTable": resource(
-                "AWS::Glue::Table", **place, TableInput=_table(prefix, table, columns)
+                "AWS::Glue::Table", **place, TableInput={"Name": table, **each}
             )
-            for table, columns in _TABLES.items()
+            for table, each in inputs.items()
         },
     }
 
 
-def _table(prefix: str, name: str, columns: str) -> dict[str, Any]:
+def _columns(columns: Mapping[str, tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"Name": name, "Type": kind, "Comment": text} for name, (kind, text) in columns.items()]
+
+
+def _table(prefix: str, name: str) -> dict[str, Any]:
     parquet = "org.apache.hadoop.hive.ql.io.parquet"
     return {
-        "Name": name,
         "TableType": "EXTERNAL_TABLE",
-        "PartitionKeys": [{"Name": "day", "Type": "date"}],
+        "PartitionKeys": _columns(_DAY),
         "Parameters": {
             "classification": "parquet",
             # Athena knows the days by itself.
@@ -262,13 +274,32 @@ def _table(prefix: str, name: str, columns: str) -> dict[str, Any]:
             "projection.day.range": "2026-01-01,NOW",
         },
         "StorageDescriptor": {
-            "Columns": [
-                dict(zip(("Name", "Type"), each.split(), strict=True)) for each in columns.split(", ")
-            ],
+            "Columns": _columns(COLUMNS[name]),
             # A day's folder holds the list of its files, which the archive's job puts in one step (docs/adr/0043).
             "Location": {"Fn::Sub": f"s3://{bucket.name(prefix)}/archive/catalog/{name}/"},
             "InputFormat": "org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat",
             "OutputFormat": "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
             "SerdeInfo": {"SerializationLibrary": f"{parquet}.serde.ParquetHiveSerDe"},
         },
+    }
+
+
+def _text_view(database: str) -> dict[str, Any]:
+    """The messages with their bodies as text, in the form in which Athena keeps its views."""
+    text = "the body as text; null if it is no UTF-8"
+    columns = {**COLUMNS[MESSAGES], "body_text": ("string", text), **_DAY}
+    chosen = [f"{BODY_TEXT} as body_text" if name == "body_text" else f'"{name}"' for name in columns]
+    view = {
+        "originalSql": f"select {', '.join(chosen)} from {MESSAGES}",
+        "catalog": "awsdatacatalog",
+        "schema": database,
+        "columns": [{"name": name, "type": _TRINO.get(kind, kind)} for name, (kind, _) in columns.items()],
+    }
+    encoded = base64.b64encode(json.dumps(view).encode()).decode()
+    return {
+        "TableType": "VIRTUAL_VIEW",
+        "Parameters": {"presto_view": "true", "comment": "Presto View"},
+        "ViewOriginalText": f"/* Presto View: {encoded} */",
+        "ViewExpandedText": "/* Presto View */",
+        "StorageDescriptor": {"Columns": _columns(columns), "SerdeInfo": {}},
     }

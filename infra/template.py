@@ -257,6 +257,8 @@ def _glue(stack: Stack) -> dict[str, Any]:
         "NumberOfWorkers": stack.most_workers,
         "ExecutionClass": "FLEX" if stack.flex else "STANDARD",
     }
+    if stack.archive_days:
+        made["ReportJob"]["Properties"]["DefaultArguments"]["--archive-days"] = str(stack.archive_days)
     return made
 
 

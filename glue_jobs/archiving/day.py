@@ -53,11 +53,12 @@ def note_unchanged(bucket: Bucket, window: Window, day: Manifest, settings: Sett
 
 def tidy(bucket: Bucket, day: Manifest, settings: Settings) -> None:
     """What follows the manifest, for a run that was stopped before: the proof, and what may go."""
-    publish.show(bucket, day)
+    was_shown = publish.show(bucket, day)
     proof = completeness.load(bucket)
     if (new := proof.with_day(day, bool(settings.prefix))) != proof:
         completeness.save(bucket, new)
-    publish.sweep(bucket, day, settings.grace_ms, settings.now_ms)
+    if was_shown or not settings.grace_ms:  # else readers had the old lists until now: the next run sweeps
+        publish.sweep(bucket, day, settings.grace_ms, settings.now_ms)
 
 
 def archive(rows: WindowRows, bucket: Bucket, window: Window, settings: Settings) -> Result:

@@ -9,7 +9,8 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from glue_jobs.archiving import backfill, log_rows, options
@@ -112,9 +113,10 @@ def _with_row(message: _Message, table: str, options: Mapping[str, str]) -> _Mes
 
 
 def _journaled(bucket: Bucket, message: _Message) -> Iterator[tuple[str, list[Line]]]:
-    """The message's lines, by the object of its day that has them. Raises Unreadable."""
+    """The message's lines, by the object of its day, or of one beside it, that has them. Raises Unreadable."""
     assert message.day
-    for entry in inputs(bucket, Window(message.day), [MESSAGES])[MESSAGES]:
+    days = (Window(message.day + timedelta(days=n)) for n in (-1, 0, 1))
+    for entry in chain.from_iterable(inputs(bucket, day, [MESSAGES])[MESSAGES] for day in days):
         lines = [line for text in _texts(bucket, entry) if (line := _own(message, text))]
         if lines:
             yield entry.name, lines

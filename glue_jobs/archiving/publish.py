@@ -64,15 +64,18 @@ def sweep(bucket: Bucket, manifest: Manifest, grace_ms: int, now_ms: int) -> Non
         manifests.save(bucket, replace(manifest, retired=retired_files))
 
 
-def show(bucket: Bucket, manifest: Manifest) -> None:
+def show(bucket: Bucket, manifest: Manifest) -> bool:
     """Let readers see what the manifest names: for each table and day, `files.txt` has a URI in each line. Athena's
     tables point to these lists (SymlinkTextInputFormat), other readers read them as text. A list is put in one step, so
-    a reader sees a day as it was or as it is, never between."""
+    a reader sees a day as it was or as it is, never between. Did they see it before?"""
+    was_shown = True
     for table in TABLES:
         name = f"{_LISTS}/{table}/day={manifest.day}/files.txt"
         text = "".join(f"{bucket.uri(file.name)}\n" for file in manifest.table(table).files)
         if text != (bucket.read(name) or ""):
             bucket.write(name, text)
+            was_shown = False
+    return was_shown
 
 
 def _names(manifest: Manifest) -> set[str]:

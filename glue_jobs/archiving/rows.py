@@ -154,8 +154,9 @@ class WindowRows:
         return self._files(table) - self._before[table]
 
     def discard(self) -> None:
-        """Delete the files that were written."""
+        """Delete the files that were written, and what a killed run left: Spark would take its tasks for this run's."""
         for table in TABLES:
+            self._bucket.delete(f"{publish.folder_of(table, self._window.name)}/_temporary")
             for entry in self._new_files(table):
                 self._bucket.delete(entry.name)
 

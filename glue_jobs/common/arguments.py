@@ -30,7 +30,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _YEARS = range(1970, 9000)
 _MOST = 2**31 - 1  # what Java calls an int
 _MOST_DAYS, _MOST_MINUTES = 36_500, 525_600
-_GLUE = re.compile(r"--(JOB_(NAME|ID|RUN_ID)|SECURITY_CONFIGURATION|encryption-type)\Z")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -67,16 +66,8 @@ def reader(job: str, about: str | None) -> argparse.ArgumentParser:
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The checked arguments. Glue's own are left out. Leaves the process (code 2) where one is wrong."""
-    args = list(sys.argv[1:] if argv is None else argv)
-    ours: list[str] = []
-    while args:
-        name = args.pop(0)
-        if _GLUE.match(name):
-            del args[:1]
-        else:
-            ours.append(name)
-    arguments = parser.parse_args(ours)
+    """The checked arguments. Leaves the process (code 2) where one is wrong."""
+    arguments = parser.parse_args(argv)
     if arguments.folder and not arguments.folder.is_dir():
         parser.error(
             f"--folder {arguments.folder} is not there: start Headrace (make run) and send something."

@@ -18,10 +18,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from glue_jobs.common.columns import COLUMNS
+
+MESSAGES, DELIVERIES = COLUMNS
+
 JOURNAL_VERSION = 1
 """Raised only when a line could be misread by who knows the version before; new fields alone do not raise it."""
-
-MESSAGES, DELIVERIES = "messages", "deliveries"
 
 TIMES_MS = (-62_135_596_800_000, 253_402_300_799_999)
 """The years 1 to 9999, which all readers know."""
@@ -30,46 +32,27 @@ LATEST_MS = 4_102_444_800_000
 """The year 2100: no sound row is as late."""
 
 
-def _struct(**fields: object) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in fields.items()])  # type: ignore[arg-type]
+_TYPES = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "binary": BinaryType(),
+    "array<string>": ArrayType(StringType()),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
 
 
-_text, _int, _long, _time = StringType(), IntegerType(), LongType(), TimestampType()
+def _struct(columns: str) -> StructType:
+    pairs = (each.split() for each in columns.split(", "))
+    return StructType([StructField(name, _TYPES[kind]) for name, kind in pairs])
+
 
 TABLES = {
-    MESSAGES: _struct(
-        topic=_text,
-        topic_uid=_text,
-        shard=_int,
-        offset=_long,
-        id=_text,
-        accepted_at=_time,
-        tag=_text,
-        keys=ArrayType(_text),
-        ordering_key=_text,
-        headers=MapType(_text, _text),
-        content_type=_text,
-        body=BinaryType(),
-        tenant=_text,
-    ),
-    DELIVERIES: _struct(
-        topic=_text,
-        topic_uid=_text,
-        group=_text,
-        group_uid=_text,
-        shard=_int,
-        offset=_long,
-        id=_text,
-        attempt=_int,
-        consumer=_text,
-        started_at=_time,
-        duration_ms=_long,
-        outcome=_text,
-        detail=_text,
-    ),
+    table: _struct(", ".join(f"{name} {kind}" for name, (kind, _) in columns.items()))
+    for table, columns in COLUMNS.items()
 }
-"""The columns of the tables, as they stand in their files. A topic that was deleted and made again has another
-`topic_uid`. `body` holds the bytes as they were sent."""
+"""The columns of the tables, as they stand in their files."""
 
 ORDER = {
     MESSAGES: ("topic", "topic_uid", "shard", "offset"),
@@ -79,41 +62,14 @@ ORDER = {
 
 JOURNAL = {
     MESSAGES: _struct(
-        v=_int,
-        topic=_text,
-        topic_uid=_text,
-        shard=_int,
-        offset=_long,
-        id=_text,
-        edition=_long,
-        accepted_ms=_long,
-        tag=_text,
-        keys=ArrayType(_text),
-        ordering_key=_text,
-        headers=MapType(_text, _text),
-        content_type=_text,
-        body=_text,
-        body_base64=_text,
-        body_blob=_text,
-        void=_text,
-        tenant=_text,
+        "v int, topic string, topic_uid string, shard int, offset bigint, id string, edition bigint, "
+        "accepted_ms bigint, tag string, keys array<string>, ordering_key string, headers map<string,string>, "
+        "content_type string, body string, body_base64 string, body_blob string, void string, tenant string"
     ),
     DELIVERIES: _struct(
-        v=_int,
-        topic=_text,
-        topic_uid=_text,
-        group=_text,
-        group_uid=_text,
-        shard=_int,
-        offset=_long,
-        attempt=_int,
-        consumer=_text,
-        consumer_uid=_text,
-        started_ms=_long,
-        duration_ms=_long,
-        outcome=_text,
-        detail=_text,
-        trace=_text,
+        "v int, topic string, topic_uid string, group string, group_uid string, shard int, offset bigint, "
+        "attempt int, consumer string, consumer_uid string, started_ms bigint, duration_ms bigint, outcome string, "
+        "detail string, trace string"
     ),
 }
 """The journal's lines, by the folder they are in."""

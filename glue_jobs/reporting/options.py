@@ -17,6 +17,8 @@ def of_report(about: str | None, argv: Sequence[str] | None = None) -> argparse.
     last = "the last day, as 2026-11-21 (the last one archived)"
     parser.add_argument("--to", dest="last", metavar="DAY", type=arguments.day, help=last)
     parser.add_argument("--topic", type=arguments.name, help="tell of this topic only")
+    ends = "the stage's archive_days, which the page shows (never)"
+    parser.add_argument("--archive-days", type=arguments.days, metavar="N", help=ends)
     access.add_options(parser)
     choices = arguments.parse(parser, argv)
     access.check_url(parser, choices)

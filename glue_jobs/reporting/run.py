@@ -110,9 +110,12 @@ def gaps(manifests: Sequence[Manifest], span: Span, quiet: Set[str] = frozenset(
     return sentences
 
 
-def notes(manifests: Sequence[Manifest]) -> list[str]:
-    """Days that are not over in the archive, in sentences."""
-    return [f"{m.day} is archived until {m.known_until:%H:%M}." for m in manifests if not m.is_closed]
+def notes(manifests: Sequence[Manifest], archive_days: int | None = None) -> list[str]:
+    """Days that are not over in the archive, and when days are deleted, in sentences."""
+    open_days = [f"{m.day} is archived until {m.known_until:%H:%M}." for m in manifests if not m.is_closed]
+    return open_days + (
+        [f"The archive of a day is deleted after {archive_days} days."] if archive_days else []
+    )
 
 
 def _hour_behind(moment: datetime) -> datetime:
@@ -127,11 +130,14 @@ class NothingArchived(JobError):
 class ReportJob:
     """One report."""
 
-    def __init__(self, *, start: Start, bucket: Bucket, span: Span, topic: str | None) -> None:
+    def __init__(
+        self, *, start: Start, bucket: Bucket, span: Span, topic: str | None, archive_days: int | None
+    ) -> None:
         self._start = start
         self._bucket = bucket
         self._span = span
         self._topics = [topic] if topic else None
+        self._archive_days = archive_days
         self.folder = f"reports/{span.first}_{span.last}" + (f"_{topic}" if topic else "")
 
     def run(self, counts: Sequence[GroupCounts], silent: str | None) -> tuple[dict[str, int], list[str]]:
@@ -156,7 +162,7 @@ class ReportJob:
             self._hours(manifests, messages, deliveries, end, quiet)
         gap_sentences = gaps(manifests, self._span, quiet)
         service_notes = [f"Groups that nobody has tried yet are not shown: {silent}."] if silent else []
-        sentences = [*gap_sentences, *notes(manifests), *service_notes]
+        sentences = [*gap_sentences, *notes(manifests, self._archive_days), *service_notes]
         report = Report(self._span.first, self._span.last, **rows, counts=counts, gaps=sentences)
         self._bucket.write(f"{self.folder}/report.html", page(report))
         return {name: len(table) for name, table in rows.items()}, gap_sentences
@@ -208,7 +214,9 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
         progress(f"report: {_EMPTY}")  # no failure: so it is each night until something is sent to the stage
         summary("report", page=None, rows={}, lacking=[])
         return DONE
-    job = ReportJob(start=start, bucket=bucket, span=span, topic=options.topic)
+    job = ReportJob(
+        start=start, bucket=bucket, span=span, topic=options.topic, archive_days=options.archive_days
+    )
     rows, gap_sentences = job.run(*groups(options))
     page_uri = bucket.uri(f"{job.folder}/report.html")
     if options.folder:
@@ -218,6 +226,7 @@ def run(start: Start, bucket: Bucket, options: argparse.Namespace) -> int:
         page=page_uri,
         rows=rows,
         lacking=gap_sentences,
+        archive_days=options.archive_days,
         seconds=round(time.monotonic() - start_time, 1),
     )
     return INCOMPLETE if gap_sentences else DONE

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 from pyspark.sql import SparkSession
@@ -142,7 +142,7 @@ class S3Place(Place):
     server: S3Server
 
     @classmethod
-    def made(cls, spark: SparkSession, server: S3Server, name: str, folder: Path) -> S3Place:
+    def made(cls, spark: SparkSession, server: S3Server, name: str, folder: Path) -> Self:
         client = server.client()
         client.create_bucket(Bucket=name)
         return cls(spark, S3Bucket(client, name), name, folder, server)

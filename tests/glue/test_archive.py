@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import re
+import textwrap
 from datetime import date
+from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
+from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving.rows import WindowRows
 from glue_jobs.common.arguments import DONE
 from tests.glue.jobs import read_summary
@@ -135,3 +142,39 @@ def test_a_day_is_one_set_of_sorted_files_however_many_topics_it_has(
         assert (last.last, place.manifest().table(table).topics["t19"].count) == ("t19", 3)
     entry = (place.folder / f"archive/manifests/{DAY}.json").stat().st_size / len(topics)
     assert entry < 250
+
+
+def test_an_attempt_of_an_old_message_reads_no_bodies_and_the_docs_read_them_as_text(
+    folder_place: Place,
+) -> None:
+    place, chance = folder_place, random.Random(0)
+    java: Any = place.spark._jvm
+    for topic in ("invoices", "orders", "refunds"):
+        place.journal(topic, [message(n, topic, body=chance.randbytes(4_000).hex()) for n in range(400)])
+    bodies: tuple[dict[str, Any], ...] = ({"body": "ö"}, {"body": ""}, {"body": None, "body_base64": "AP8="})
+    place.journal("texts", [message(n, shard=1, **body) for n, body in enumerate(bodies)])
+
+    def read_bytes() -> int:
+        return sum(each.getBytesRead() for each in java.org.apache.hadoop.fs.FileSystem.getAllStatistics())
+
+    assert place.archive() == DONE
+    before = read_bytes()
+    place.journal("b", [delivery(7, started_ms=NOON_MS + DAY_MS)])
+    assert place.archive() == DONE
+    assert place.query("id from %", "deliveries") == [("m-0-7",)]
+    read, size = read_bytes() - before, place.manifest().table("messages").bytes
+    assert 0 < read < size / 20, (read, size)
+    assert as_text(place) == [("ö",), ("",), (None,)]
+
+
+def as_text(place: Place) -> list[tuple[str | None]]:
+    """Texts of bodies in shard 1, as docs/archive.md reads them: by DuckDB and by Spark."""
+    blocks = re.findall(r"(?:^    .+\n)+", Path("docs/archive.md").read_text(), re.MULTILINE)
+    sql, python = (next(block for block in blocks if part in block) for part in ("getvariable", "load_all"))
+    connection = duckdb.connect()
+    chosen = "select body_text from messages_text where topic = 'orders' and shard = 1 order by id"
+    connection.execute(sql.replace("headrace", place.name).replace(".data/bucket", str(place.folder)))
+    exec(textwrap.dedent(python), {"spark": place.spark, "bucket": place.bucket})
+    rows = connection.execute(chosen).fetchall()
+    assert rows == [tuple(row) for row in place.spark.sql(chosen).collect()]
+    return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from chalicelib.domain.times import DAY_MS
+from glue_jobs.archiving.day import tidy
 from glue_jobs.archiving.publish import switch
+from glue_jobs.archiving.scan import Settings
 from glue_jobs.common import manifest
 from glue_jobs.common.arguments import DONE, FAILED
 from glue_jobs.common.bucket import Bucket, Entry, FolderBucket
@@ -63,6 +67,22 @@ def test_files_that_the_run_before_retired_stay_retired(tmp_path: Path) -> None:
         now = switch(bucket, now, Manifest(DAY, 24, "", {"messages": table}, ()), at_ms)
     assert now
     assert now.retired == (("archive/messages/a", 1_000), ("archive/messages/b", 2_000))
+
+
+def test_files_stay_for_one_run_where_a_run_died_before_its_lists(tmp_path: Path) -> None:
+    bucket, names = FolderBucket(tmp_path, "b"), [f"archive/messages/day={DAY}/{each}" for each in "ab"]
+    for name in names:
+        bucket.write(name, "rows")
+    old, new = (
+        Manifest(DAY, 24, "", {"messages": Table((File(name, 4, "orders", "orders"),))}, ()) for name in names
+    )
+    switch(bucket, None, old, 0)
+    dead = replace(new, retired=((names[0], 0),))
+    manifest.save(bucket, dead)
+    settings = Settings(None, "", 1, grace_ms=60_000, now_ms=DAY_MS)
+    for left in (names, names[1:]):
+        tidy(bucket, dead, settings)
+        assert [entry.name for entry in bucket.entries("archive/messages")] == left
 
 
 def with_a_flipped_bit(path: Path) -> None:
@@ -153,3 +173,11 @@ def test_readers_find_every_row_once_at_every_moment(late_place: Place) -> None:
     look()
     assert sorted(found) == found
     assert [each for n, each in enumerate(found) if each not in found[:n]] == [BEFORE, AFTER]
+
+
+def test_tasks_that_a_killed_run_left_are_not_taken_for_rows(late_place: Place) -> None:
+    left = late_place.folder / f"archive/messages/day={DAY}/_temporary/0/task_0_m_000000/part-0.parquet"
+    left.parent.mkdir(parents=True)
+    shutil.copy(late_place.folder / late_place.files()[0], left)
+    assert late_place.archive() == DONE
+    assert offsets(late_place) == AFTER

@@ -123,7 +123,8 @@ def test_gaps_are_few_and_a_day_that_is_not_over_is_none() -> None:
     assert gaps([part], Span(DAY, DAY)) == []
     assert known_until([part], Span(DAY, DAY)) == BEGIN + timedelta(hours=14)
     assert known_until([part], Span(DAY, NEXT)) == Span(DAY, NEXT).end
-    assert notes([part]) == [f"{DAY} is archived until 14:00."]
+    ends = "The archive of a day is deleted after 400 days."
+    assert notes([part], 400) == [f"{DAY} is archived until 14:00.", ends]
     assert len(gaps([], Span(DAY, DAY + timedelta(days=100)))) == 11
 
 

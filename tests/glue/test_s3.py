@@ -6,14 +6,16 @@ The server is moto's, so is the protocol; Spark speaks it through a file system 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from bench import nights
 from glue_jobs.archiving import completeness
 from glue_jobs.common import job
 from glue_jobs.common.arguments import DONE, FAILED
@@ -22,7 +24,7 @@ from glue_jobs.reporting import as_of, options
 from tests.glue import archives
 from tests.glue.journals import S3Place, delivery, message
 from tests.support.rarely import rarely_sets
-from tests.support.s3.server import Refusal
+from tests.support.s3.server import Refusal, S3Server
 
 Row = tuple[Any, ...]
 
@@ -56,47 +58,23 @@ def test_the_file_system_has_the_manners_of_s3a(s3_place: S3Place, spark: SparkS
     assert [entry.name for entry in place.bucket.entries("d")] == ["d/one", "d/two"]
 
 
-@pytest.fixture
-def late_place(place: S3Place) -> S3Place:
-    """An archive of which a day has late data."""
-    place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(3)])
+def test_a_job_that_dies_before_the_manifest_leaves_a_day_as_it_was(s3_place: S3Place) -> None:
+    place = s3_place
+    place.journal("a", [message(n) for n in range(3)])
     place.journal("b", [delivery(0)])
     assert place.archive() == DONE
+    old_rows = rows(place)
     place.journal("late", [message(n, edition=1, body='"edited"') for n in (1, 3)])
-    return place
-
-
-BEFORE = [(topic, n, b'{"n":%d}' % n) for topic in ("invoices", "orders") for n in range(3)]
-AFTER = sorted(
-    [*(row for row in BEFORE if row[:2] != ("orders", 1)), *(("orders", n, b'"edited"') for n in (1, 3))]
-)
-
-
-def dies(place: S3Place, is_allowed: Callable[[int, str], bool]) -> bool:
-    """Run the job until a change is not allowed: readers are shown a day as it was or as it is. Run it again: all is
-    as if nothing had been. Did it die at all?"""
     place.push()
-    place.server.allow(is_allowed)
-    is_dead = job.run_guarded("archive", place.archive) != DONE
-    assert rows(place) in (BEFORE, AFTER)
+    place.server.allow(lambda number, path: "/archive/manifests/" not in path)
+    assert job.run_guarded("archive", place.archive) == FAILED
+    assert rows(place) == old_rows == [("orders", n, b'{"n":%d}' % n) for n in range(3)]
     assert place.archive() == DONE
-    assert rows(place) == AFTER
+    edited = [("orders", n, b'"edited"') for n in (1, 3)]
+    assert rows(place) == sorted([old_rows[0], old_rows[2], *edited])
     for table in ("messages", "deliveries"):
         assert place.shown(table) == place.files(table)
-    assert completeness.load(place.bucket).ranges == {"orders:u1/0": ((0, 3),), "invoices:u1/0": ((0, 2),)}
-    return is_dead
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        "/archive/manifests/",
-    ],
-)
-def test_a_job_that_dies_before_a_step_leaves_a_day_as_it_was_or_as_it_is(
-    late_place: S3Place, part: str
-) -> None:
-    assert dies(late_place, lambda number, path: part not in path)
+    assert completeness.load(place.bucket).ranges == {"orders:u1/0": ((0, 3),)}
 
 
 def as_it_was(place: S3Place) -> int:
@@ -140,3 +118,14 @@ def test_a_bucket_that_is_not_there_is_said(s3_place: S3Place, capsys: pytest.Ca
     assert job.run_guarded("asof", lambda: as_it_was(elsewhere)) == FAILED
     why = "AWS refused ListObjectsV2: The specified bucket does not exist (NoSuchBucket); see --bucket."
     assert json.loads(capsys.readouterr().out)["error"] == why
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(5_000)
+def test_three_nights_with_twenty_kills_while_a_reader_looks(
+    spark: SparkSession, s3: S3Server, engine: str, classes: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bucket").mkdir()
+    place = nights.Nights.made(spark, s3, f"b{uuid.uuid4().hex[:12]}", tmp_path / "bucket")
+    reader = nights.go_through(place, classes, tmp_path, kills=(7, 7, 6), number=300)
+    assert (reader.faults, reader.changes > 8) == ([], True)

@@ -12,7 +12,6 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from glue_jobs.archiving import transforms
 from glue_jobs.common.checksums import checksums
 from glue_jobs.common.schemas import DELIVERIES, JOURNAL, MESSAGES, TABLES
-from infra import glue
 
 from . import archives, journals
 from .archives import BEGIN, frame
@@ -42,45 +41,6 @@ def values_of(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in frame.select(*names).collect())
 
 
-def test_athena_knows_the_columns_that_the_files_have() -> None:
-    columns = {
-        table: [(field.name, field.dataType.simpleString()) for field in TABLES[table]] for table in TABLES
-    }
-    resources = glue.glue("p", "artifacts", "code", archive=False, log_days=1, topic="T").values()
-    inputs = [each["Properties"]["TableInput"] for each in resources if each["Type"] == "AWS::Glue::Table"]
-    assert {
-        table["Name"]: [(each["Name"], each["Type"]) for each in table["StorageDescriptor"]["Columns"]]
-        for table in inputs
-    } == columns
-
-
-def test_a_body_is_the_bytes_that_stand_in_a_line(spark: SparkSession) -> None:
-    bodies: tuple[dict[str, Any], ...] = (
-        {"body": "ä"},
-        {"body": None, "body_base64": "AP8="},
-        {"body": ""},
-        {"body": None},
-    )
-    lines = [journals.message(n, **body) for n, body in enumerate(bodies)]
-    rows = transforms.messages(journal(spark, MESSAGES, *lines), 1)
-    assert values_of(rows, "offset", "body") == [(0, "ä".encode()), (1, b"\x00\xff"), (2, b""), (3, None)]
-
-
-def test_an_attempt_becomes_a_row_with_the_id_of_its_message(spark: SparkSession) -> None:
-    line = attempt_line(7, 1.5, shard=3, attempt=2, duration_ms=9, outcome="RETRY", detail="503")
-    ids = frame(
-        spark,
-        MESSAGES,
-        [archived_row(7, "its", shard=3), archived_row(7, "other"), archived_row(8, "next", shard=3)],
-    )
-    attempts = transforms.deliveries(journal(spark, DELIVERIES, line), ids, 1)
-    assert attempts.columns == TABLES[DELIVERIES].names
-    in_ms = attempts.withColumn("started_at", F.unix_millis("started_at"))
-    assert values_of(in_ms, *attempts.columns) == [
-        ("orders", "u1", "billing", "g1", 3, 7, "its", 2, "c", BEGIN_MS + 1500, 9, "RETRY", "503"),
-    ]
-
-
 def test_an_attempt_is_one_row_however_often_the_journal_tells_it(spark: SparkSession) -> None:
     lines = [
         attempt_line(0),
@@ -102,19 +62,6 @@ def test_a_redrive_is_no_attempt(spark: SparkSession) -> None:
         spark, DELIVERIES, attempt_line(0, outcome="DEAD"), attempt_line(0, 9, outcome="REDRIVEN")
     )
     assert values_of(transforms.deliveries(lines, frame(spark, MESSAGES, []), 1), "outcome") == [("DEAD",)]
-
-
-def test_an_attempt_belongs_to_its_own_life_of_the_topic(spark: SparkSession) -> None:
-    ids = frame(
-        spark, MESSAGES, [archived_row(0, "first life"), archived_row(0, "second life", topic_uid="u2")]
-    )
-    lines = [attempt_line(0, topic_uid=uid) for uid in ("u1", "u2", "u3")]
-    attempts = transforms.deliveries(journal(spark, DELIVERIES, *lines), ids, 1)
-    assert values_of(attempts, "topic_uid", "id") == [
-        ("u1", "first life"),
-        ("u2", "second life"),
-        ("u3", None),
-    ]
 
 
 def test_a_checksum_is_of_a_topics_rows_in_any_order(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra import jobs
-from infra.glue import LAUNCHER, glue, job_names, role_id
+from infra.glue import BODY_TEXT, LAUNCHER, glue, job_names, role_id
 from infra.stages import read as stage
 from infra.template import template
 from tests.infra.templates import resources
@@ -48,6 +49,7 @@ def test_the_archive_ends_after_the_days_of_the_stage_and_its_proof_never() -> N
     assert ends == {"athena/": 7, "archive/catalog/": 400, "archive/manifests/": 400, **rows}
     assert len({each["Id"] for each in rules}) == len(rules)
     assert '"HEADRACE_ARCHIVE_DAYS": "400"' in json.dumps(made)
+    assert made["ReportJob"]["Properties"]["DefaultArguments"]["--archive-days"] == "400"
 
 
 def test_the_report_follows_the_archive_also_where_that_failed() -> None:
@@ -75,8 +77,17 @@ def test_only_the_archives_job_queries_tables_and_of_control_the_topics() -> Non
 
 
 def test_athenas_tables_are_the_lists_of_files_and_need_no_topic(template_file: Path) -> None:
-    for table in resources(template_file, "AWS::Glue::Table").values():
-        properties = table["Properties"]["TableInput"]
+    inputs = [
+        each["Properties"]["TableInput"] for each in resources(template_file, "AWS::Glue::Table").values()
+    ]
+    assert all(column["Comment"] for each in inputs for column in each["StorageDescriptor"]["Columns"])
+    (view,) = (each for each in inputs if each["TableType"] == "VIRTUAL_VIEW")
+    shown = json.loads(base64.b64decode(view["ViewOriginalText"].split()[3]))
+    assert f"{BODY_TEXT} as body_text" in shown["originalSql"]
+    assert BODY_TEXT in (ROOT / "docs/archive.md").read_text()
+    names = [column["name"] for column in shown["columns"]]
+    assert names == [each["Name"] for each in view["StorageDescriptor"]["Columns"]]
+    for properties in (each for each in inputs if each is not view):
         assert [key["Name"] for key in properties["PartitionKeys"]] == ["day"]
         assert not any("topic" in name for name in properties["Parameters"])
         assert properties["StorageDescriptor"]["InputFormat"].endswith(".SymlinkTextInputFormat")

@@ -30,6 +30,7 @@ def archive(visit: Visit) -> Shown:
         "days": days,
         "topics": topics,
         "is_on": visit.deps.adapters.archive,
+        "archive_days": visit.deps.adapters.archive_days,
         "earlier": (last - timedelta(days=_DAYS)).isoformat(),
     }
     return Page("archive.html", model)

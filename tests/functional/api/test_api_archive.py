@@ -102,7 +102,10 @@ def test_a_manifest_that_cannot_be_read_is_damaged(api: Client, raw: bytes) -> N
     assert (view["day"], view["until_hour"], view["damaged"]) == ("2026-11-06", 0, 1)
 
 
-def test_pages_go_back_to_the_first_archived_day_of_all_topics_or_one(api: Client) -> None:
+def test_pages_go_back_to_the_first_archived_day_of_all_topics_or_one(
+    api: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(vars(wiring.deps().adapters), "archive_days", 400)
     for day in ("2026-11-01", "2026-11-05"):
         put(day)
     query = "to=2026-11-06&limit=3&topic=orders"
@@ -113,7 +116,7 @@ def test_pages_go_back_to_the_first_archived_day_of_all_topics_or_one(api: Clien
         seen += page["items"]
     assert [day["day"][-2:] for day in seen] == ["06", "05", "04", "03", "02", "01"]
     assert {each["topic"] for day in seen for each in day["topics"]} == {"orders"}
-    assert page["archive_days"] is None
+    assert page["archive_days"] == 400
 
 
 def test_a_token_sees_its_own_topics_only(api: Client) -> None:

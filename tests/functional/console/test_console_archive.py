@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from chalicelib import wiring
 from tests.support.browser import Browser, page
 from tests.support.http import Client
@@ -23,8 +25,12 @@ def put(day: str, topic: str, **fields: Any) -> None:
     wiring.deps().adapters.blobs.put(f"archive/manifests/{day}.json", raw)
 
 
-def test_without_an_archive_the_page_says_how_to_make_one(browser: Browser) -> None:
+def test_without_an_archive_the_page_says_how_to_make_one(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(vars(wiring.deps().adapters), "archive_days", 400)
     text = page(browser, "archive?to=1999-01-14").text
+    assert "The archive of a day is deleted after 400 days." in text
     assert "Nothing is archived of these days." in text
     assert "make archive" in text
     assert "HEADRACE_ARCHIVE is not set" in text
