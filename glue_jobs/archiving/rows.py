@@ -178,14 +178,11 @@ class WindowRows:
 
     def _read_attempt_counts(self) -> list[AttemptCount]:
         lines = self._journal.lines(DELIVERIES)
-        misplaced, stretch = self._misplaced(DELIVERIES), F.expr(f"offset div {transforms.STRETCH}")
+        misplaced = self._misplaced(DELIVERIES).alias("misplaced")
+        stretch = F.expr(f"offset div {transforms.STRETCH} as stretch")
         rows = (
-            lines.groupBy(*transforms.SHARD, "group_uid", misplaced.alias("misplaced"))
-            .agg(
-                F.min("offset").alias("first"),
-                F.collect_set(stretch).alias("stretches"),
-                F.max("v").alias("v"),
-            )
+            lines.groupBy(*transforms.SHARD, "group_uid", misplaced, stretch)
+            .agg(F.min("offset").alias("first"), F.max("v").alias("v"))
             .collect()
         )
         sound_rows = [row for row in rows if None not in (row.topic, row.topic_uid, row.shard, row.first)]
@@ -194,12 +191,12 @@ class WindowRows:
         )
         if any(row.misplaced for row in sound_rows):
             self._bring_home(DELIVERIES)
+        stretches: defaultdict[tuple[str, str, int, str | None], dict[int, int]] = defaultdict(dict)
+        for row in sound_rows:
+            if not row.misplaced:
+                stretches[row.topic, row.topic_uid, row.shard, row.group_uid][row.stretch] = row.first
         return [
-            AttemptCount(
-                row.topic, row.topic_uid, row.shard, row.group_uid, row.first, _offsets(row.stretches)
-            )
-            for row in sound_rows
-            if not row.misplaced
+            AttemptCount(*place, min(first.values()), _offsets(first)) for place, first in stretches.items()
         ]
 
     def write_deliveries(
