@@ -145,8 +145,13 @@ def _whole(text: str, least: int, most: int) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {most:,}")
 
 
+def add_flag(parser: argparse.ArgumentParser, option: str, about: str, default: bool | None = False) -> None:
+    """An option that is yes or no: Glue gives every argument a value."""
+    parser.add_argument(option, type=yes_no, default=default, metavar="yes|no", help=about)
+
+
 def yes_no(text: str) -> bool:
-    """yes or no: Glue gives every argument a value."""
+    """yes or no."""
     if text in ("yes", "no"):
         return text == "yes"
     raise argparse.ArgumentTypeError(f"{text!r} is neither yes nor no")
