@@ -25,7 +25,7 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
-    _JAVA_OPTIONS: "-XX:+UseParallelGC",
+    _JAVA_OPTIONS: "-XX:+UseParallelGC -XX:MetaspaceSize=256m",  # else loading classes collects all garbage four times
     "spark.sql.shuffle.partitions": "32",
     "spark.sql.warehouse.dir": "build/spark-warehouse",
     "spark.ui.showConsoleProgress": "false",
@@ -35,6 +35,7 @@ _EVERYWHERE = {
     "spark.sql.optimizer.windowGroupLimitThreshold": "-1",  # a pass more over all rows, where few come twice
     # It takes observed plans away where nothing comes, and their `Observation` is waited for without end.
     "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
+    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64m",  # ids are looked up, not sorted
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.ignoreDataLocality": "true",  # S3 has none; on one machine asking forks twice for each file
     "spark.sql.parquet.compression.codec": "zstd",
@@ -47,12 +48,8 @@ _EVERYWHERE = {
 
 SMALL_BYTES = 12_000_000
 """Of compressed journal or of tables, below which a job is small: half a million short messages."""
-_SMALL_JAVA = (
-    "-XX:TieredStopAtLevel=1 -XX:Tier3InvocationThreshold=800 -XX:Tier3MinInvocationThreshold=400 "
-    "-XX:Tier3CompileThreshold=6000 -XX:MetaspaceSize=256m"
-)
-"""The first compiler only, and late: a small job ends before more has paid, which halves its CPU. Classes may take as
-much memory as Spark's do before a full garbage collection, which would come four times at the start."""
+_SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:Tier3InvocationThreshold=800 -XX:Tier3MinInvocationThreshold=400"
+"""The first compiler only, and late: a small job ends before more has paid, which halves its CPU."""
 _SMALL = {
     "spark.driver.memory": "640m",
     "spark.sql.shuffle.partitions": "2",
@@ -109,11 +106,10 @@ def start(
 
 def stop(spark: SparkSession) -> None:
     """End the session. The first small job on a machine also leaves Java's classes to the next, which takes seconds."""
-    draft = _draft_of(_classes())
+    draft, java = _draft_of(_classes()), SparkContext._gateway
     keeps = str(draft) in (spark.conf.get(_JAVA_OPTIONS, None) or "")
     spark.stop()
-    if keeps:
-        java: Any = SparkContext._gateway
+    if keeps and java:
         SparkContext._gateway = SparkContext._jvm = None
         java.proc.stdin.close()  # for which it waits
         java.proc.wait()
@@ -122,11 +118,10 @@ def stop(spark: SparkSession) -> None:
 
 def _classes() -> Path:
     """Where Java keeps Spark's classes as it has them in memory: beside PySpark, for this Java. To find 14,000 in 250
-    jars takes half of a small job's start. Java checks that the jars are the same."""
-    homes = f"{os.environ.get('JAVA_HOME', '')}/bin{os.pathsep}{os.environ.get('PATH', '')}"
-    java = Path(shutil.which("java", path=homes) or sys.executable).resolve()
-    name = f"classes-{pyspark.__version__}-{java.stat().st_mtime_ns}.jsa"
-    return Path(pyspark.__file__).with_name(name)
+    jars takes a third of a small job's time. Java checks that the jars are the same."""
+    java = shutil.which("java", path=os.path.expandvars("$JAVA_HOME/bin:$PATH")) or sys.executable
+    version = Path(java).resolve().stat().st_mtime_ns
+    return Path(pyspark.__file__).with_name(f"classes-{pyspark.__version__}-{version}.jsa")
 
 
 def _draft_of(classes: Path) -> Path:
