@@ -119,16 +119,17 @@ class _DayArchiver:
     def _look(self) -> tuple[Table, Scan, dict[str, Ranges], dict[str, int], tuple[str, ...]]:
         """The messages that the journal has and that are written now, their offsets, the gaps, from where on each shard
         should be whole, and the names of bodies that are not there. Raises TooNew, Mismatch."""
-        result = self._rows.write_messages(self._old)
-        while not result.offsets == result.scan.offsets == result.rows:
+        while True:
+            result = self._rows.write_messages(self._old)
+            if result.offsets == result.scan.offsets == result.rows:
+                break
             digest = self._rows.digest
             self._rows.look_again()
-            if self._rows.digest == digest:
+            if self._rows.digest == digest:  # else the journal of an open day grew meanwhile
                 raise publish.Mismatch(
                     f"{self._window.name}: {result.offsets} rows were written, {result.rows} with "
                     f"{result.scan.offsets} offsets are there"
                 )
-            result = self._rows.write_messages(self._old)  # the journal of an open day grew meanwhile
         scan = result.scan
         first_offsets = {
             key: completeness.begin(key, ranges, self._proved, self._old)

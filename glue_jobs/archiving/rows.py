@@ -222,9 +222,8 @@ class WindowRows:
         """Copy missing offsets from DynamoDB into the journal. Returns how many came, by day."""
         table, options = backfill.table_of(self._settings, "log")
         rows = self._ask(gaps, lambda some: backfill.offsets(table, options, some))
-        return self._add(
-            MESSAGES, rows if isinstance(rows, list) else self._spark.createDataFrame(rows, _FETCHED)
-        )
+        is_list = isinstance(rows, list)
+        return self._add(MESSAGES, rows if is_list else self._spark.createDataFrame(rows, _FETCHED))
 
     def fetch_edits(self, gaps: Sequence[Gap]) -> dict[str, int]:
         """Copy those of these offsets whose rows were edited, and which the journal lacks in that edition. Returns how

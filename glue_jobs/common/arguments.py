@@ -59,7 +59,7 @@ def reader(job: str, about: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--folder",
-        type=folder,
+        type=Path,
         default=Path(data, "bucket") if data else None,
         help="the folder that stands for the bucket on one machine (HEADRACE_DATA/bucket); not given on AWS",
     )
@@ -89,11 +89,6 @@ def bucket(text: str) -> str:
     if not _BUCKET.match(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no name of a bucket (without s3://)")
     return text
-
-
-def folder(text: str) -> Path:
-    """A folder, which `parse` looks for."""
-    return Path(text)
 
 
 def name(text: str) -> str:
