@@ -28,19 +28,14 @@ class Shrunk(JobError):
     """The journal has less than was archived of it before; the archive stays as it is."""
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a window. `damaged_rows` of DynamoDB were skipped; `touched` are other days whose journal was added
-    to."""
+    """The result of a window: what its manifest has and what was fetched for it, counted, and the other days whose
+    journal was added to."""
 
     manifest: Manifest
-    files: int
-    backfilled: int = 0
-    backfilled_edits: int = 0
-    backfilled_traces: int = 0
-    without_id: int = 0
-    damaged_rows: tuple[str, ...] = ()
-    touched: tuple[str, ...] = ()
+    counts: Mapping[str, int]
+    touched: set[str]
 
 
 def note_unchanged(bucket: Bucket, window: Window, day: Manifest, settings: Settings) -> None:
@@ -107,34 +102,35 @@ class _DayArchiver:
         now_ms = self._settings.now_ms
         new = publish.switch(self._bucket, self._old, new, now_ms)
         tidy(self._bucket, new, self._settings)
-        files = sum(len(table.files) for table in new.tables.values())
-        late_days = tuple(sorted({*days, *self._rows.misplaced} - {self._window.name}))
-        return Result(
-            manifest=new,
-            files=files,
-            backfilled=offsets,
-            backfilled_edits=self._backfilled_edits,
-            backfilled_traces=self._backfilled_traces,
-            without_id=without_id,
-            damaged_rows=tuple(sorted(self._rows.damaged_rows)),
-            touched=late_days,
-        )
+        tables = new.tables.values()
+        counts = {
+            **{name: table.rows for name, table in new.tables.items()},
+            "files": sum(len(table.files) for table in tables),
+            "bytes": sum(table.bytes for table in tables),
+            "backfilled": offsets,
+            "backfilled_edits": self._backfilled_edits,
+            "backfilled_traces": self._backfilled_traces,
+            "without_id": without_id,
+            "damaged_rows": len(self._rows.damaged_rows),
+        }
+        return Result(new, counts, {*days, *self._rows.misplaced} - {self._window.name})
 
     # What there is
 
     def _look(self) -> tuple[Table, Scan, dict[str, Ranges], dict[str, int], tuple[str, ...]]:
         """The messages that the journal has and that are written now, their offsets, the gaps, from where on each shard
         should be whole, and the names of bodies that are not there. Raises TooNew, Mismatch."""
-        result = self._rows.write_messages(self._old)
-        while not result.offsets == result.scan.offsets == result.rows:
+        while True:
+            result = self._rows.write_messages(self._old)
+            if result.offsets == result.scan.offsets == result.rows:
+                break
             digest = self._rows.digest
             self._rows.look_again()
-            if self._rows.digest == digest:
+            if self._rows.digest == digest:  # else the journal of an open day grew meanwhile
                 raise publish.Mismatch(
                     f"{self._window.name}: {result.offsets} rows were written, {result.rows} with "
                     f"{result.scan.offsets} offsets are there"
                 )
-            result = self._rows.write_messages(self._old)  # the journal of an open day grew meanwhile
         scan = result.scan
         first_offsets = {
             key: completeness.begin(key, ranges, self._proved, self._old)

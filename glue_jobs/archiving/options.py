@@ -17,25 +17,20 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
     parser = arguments.reader("archive", about)
     add = parser.add_argument
     add("--window", type=window, help="a day (2026-11-21) or, up to its end, an hour (2026-11-21T10), in UTC")
-    add(
-        "--open",
-        type=arguments.yes_no,
-        default=False,
-        metavar="yes|no",
-        help="yes: also what today has so far",
-    )
+    arguments.add_flag(parser, "--open", "yes: also what today has so far")
     add("--look-back-days", type=arguments.days, default=10, help="how old late data is noticed (10)")
-    add(
-        "--lateness-minutes",
-        type=arguments.minutes,
-        default=15,
-        help="how long after its end a window is closed (15)",
-    )
+    lateness = "how long after its end a window is closed (15)"
+    add("--lateness-minutes", type=arguments.minutes, default=15, help=lateness)
     grace = "how long replaced files stay for readers (60)"
     add("--grace-minutes", type=arguments.minutes, default=60, help=grace)
     add("--now", type=arguments.instant, help=argparse.SUPPRESS)
     add("--file-mb", type=arguments.positive, default=128, help="about how large files become (128)")
-    _add_backfill(parser)
+    _add_tables(parser)
+    arguments.add_flag(
+        parser, "--backfill", "fetch what is missing from DynamoDB (yes, where one is known)", None
+    )
+    edits = "yes: also edits and cancellations that the journal lacks, for which the days' whole log is read"
+    arguments.add_flag(parser, "--backfill-edits", edits)
     choices = _parse(parser, argv)
     if choices.backfill is None:
         choices.backfill = not choices.folder or bool(os.environ.get("AWS_ENDPOINT_URL_DYNAMODB"))
@@ -43,14 +38,9 @@ def of_archive(about: str | None, argv: Sequence[str] | None = None) -> argparse
         parser.error("--backfill-edits yes asks DynamoDB: it needs --backfill yes")
     if choices.window and choices.window.begin > choices.now:
         parser.error(f"the window {choices.window.name} is later than now ({choices.now:%Y-%m-%dT%H:%M:%SZ})")
-    if (
-        choices.window
-        and not choices.open
-        and not choices.window.is_closed(choices.now, choices.lateness_minutes)
-    ):
-        parser.error(
-            f"the window {choices.window.name} is not closed yet; --open yes archives what it has so far"
-        )
+    asked = None if choices.open else choices.window
+    if asked and not asked.is_closed(choices.now, choices.lateness_minutes):
+        parser.error(f"the window {asked.name} is not closed yet; --open yes archives what it has so far")
     return choices
 
 
@@ -61,8 +51,7 @@ def of_forget(about: str | None, argv: Sequence[str] | None = None) -> argparse.
     add("--topic", type=arguments.name, required=True, help="the message's topic")
     add("--id", type=arguments.name, required=True, help="the message's id")
     add("--place", type=place, metavar="SHARD/OFFSET", help="where it is, if it was delayed")
-    dry_run = "yes: only count what would be removed"
-    add("--dry-run", type=arguments.yes_no, default=False, metavar="yes|no", help=dry_run)
+    arguments.add_flag(parser, "--dry-run", "yes: only count what would be removed")
     _add_tables(parser)
     return arguments.parse(parser, argv)
 
@@ -81,24 +70,6 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
     add("--prefix", default=prefix, help="of table names (HEADRACE_PREFIX)")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     add("--region", default=region, help="where the tables are (AWS_REGION)")
-
-
-def _add_backfill(parser: argparse.ArgumentParser) -> None:
-    _add_tables(parser)
-    add = parser.add_argument
-    add(
-        "--backfill",
-        type=arguments.yes_no,
-        metavar="yes|no",
-        help="fetch what is missing from DynamoDB (yes, where one is known)",
-    )
-    add(
-        "--backfill-edits",
-        type=arguments.yes_no,
-        default=False,
-        metavar="yes|no",
-        help="yes: also edits and cancellations that the journal lacks, for which the days' whole log is read",
-    )
 
 
 def window(text: str) -> Window:

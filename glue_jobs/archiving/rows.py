@@ -74,14 +74,13 @@ class WindowRows:
             self._bring_home(MESSAGES)
         bodies_missing: Sequence[str] = ()
         voids: list[Row] = []
-        if counts["without_row"]:
-            own_lines = transforms.readable_lines(self._journal.lines(MESSAGES)).where(
-                ~self._misplaced(MESSAGES)
-            )
-            others = transforms.without_rows(own_lines).persist()
+        if counts[transforms.VOID] or counts[transforms.ELSEWHERE]:
+            others = transforms.without_rows(self._own_lines(MESSAGES)).persist()
             void_rows = others.where(F.col("kind") == transforms.VOID)
-            voids = transforms.coverage(void_rows.withColumn("file", F.lit(""))).collect()
-            bodies_missing = self._write_large(others.where(F.col("kind") == transforms.ELSEWHERE), old)
+            if counts[transforms.VOID]:
+                voids = transforms.coverage(void_rows.withColumn("file", F.lit(""))).collect()
+            if counts[transforms.ELSEWHERE]:
+                bodies_missing = self._write_large(others.where(F.col("kind") == transforms.ELSEWHERE), old)
             others.unpersist()
         entries = self._new_files(MESSAGES)
         sums = transforms.coverage(self._read(MESSAGES, entries)).collect() if entries else []
@@ -101,11 +100,10 @@ class WindowRows:
         )
         own_lines = transforms.readable_lines(observed_lines).where(~misplaced)
         rows = transforms.messages(own_lines, self._file_count(MESSAGES))
-        is_row = F.col("kind") == transforms.ROW
-        counted_rows = rows.observe(
-            row_count, F.count("*").alias("offsets"), F.count_if(~is_row).alias("without_row")
-        )
-        self._write(MESSAGES, counted_rows.where(is_row).drop("kind"))
+        kind = F.col("kind")
+        kinds = [F.count_if(kind == each).alias(each) for each in (transforms.VOID, transforms.ELSEWHERE)]
+        counted_rows = rows.observe(row_count, F.count("*").alias("offsets"), *kinds)
+        self._write(MESSAGES, counted_rows.where(kind == transforms.ROW).drop("kind"))
         return lines, {**line_stats.get, **row_count.get}
 
     def _write_large(self, rows: DataFrame, old: Manifest | None) -> Sequence[str]:
@@ -113,8 +111,6 @@ class WindowRows:
         day was archived before, a body whose file has expired is taken from the archive."""
         named_rows = rows.selectExpr("*", transforms.NAME)
         names = sorted({row.name for row in named_rows.select("name").collect()})
-        if not names:
-            return ()
         archived_rows = manifest.table(self._spark, self._bucket, MESSAGES, [old] if old else [])
         missing = Observation()
         read, tasks = self._bucket.reader(), math.ceil(len(names) / _BODIES)
@@ -142,6 +138,9 @@ class WindowRows:
 
     def _misplaced(self, table: str) -> Column:
         return transforms.of_another_day(table, self._window.day)
+
+    def _own_lines(self, table: str) -> DataFrame:
+        return transforms.readable_lines(self._journal.lines(table)).where(~self._misplaced(table))
 
     def _file_count(self, table: str) -> int:
         return max(1, math.ceil(self._journal.bytes_of(table) / self._settings.file_bytes))
@@ -179,14 +178,11 @@ class WindowRows:
 
     def _read_attempt_counts(self) -> list[AttemptCount]:
         lines = self._journal.lines(DELIVERIES)
-        misplaced, stretch = self._misplaced(DELIVERIES), F.expr(f"offset div {transforms.STRETCH}")
+        misplaced = self._misplaced(DELIVERIES).alias("misplaced")
+        stretch = F.expr(f"offset div {transforms.STRETCH} as stretch")
         rows = (
-            lines.groupBy(*transforms.SHARD, "group_uid", misplaced.alias("misplaced"))
-            .agg(
-                F.min("offset").alias("first"),
-                F.collect_set(stretch).alias("stretches"),
-                F.max("v").alias("v"),
-            )
+            lines.groupBy(*transforms.SHARD, "group_uid", misplaced, stretch)
+            .agg(F.min("offset").alias("first"), F.max("v").alias("v"))
             .collect()
         )
         sound_rows = [row for row in rows if None not in (row.topic, row.topic_uid, row.shard, row.first)]
@@ -195,12 +191,12 @@ class WindowRows:
         )
         if any(row.misplaced for row in sound_rows):
             self._bring_home(DELIVERIES)
+        stretches: defaultdict[tuple[str, str, int, str | None], dict[int, int]] = defaultdict(dict)
+        for row in sound_rows:
+            if not row.misplaced:
+                stretches[row.topic, row.topic_uid, row.shard, row.group_uid][row.stretch] = row.first
         return [
-            AttemptCount(
-                row.topic, row.topic_uid, row.shard, row.group_uid, row.first, _offsets(row.stretches)
-            )
-            for row in sound_rows
-            if not row.misplaced
+            AttemptCount(*place, min(first.values()), _offsets(first)) for place, first in stretches.items()
         ]
 
     def write_deliveries(
@@ -208,15 +204,12 @@ class WindowRows:
     ) -> tuple[Table, int]:
         """Write the attempts where no list names them, with message ids from this window's files and, for these
         topics, from other days. Returns the table, and how many attempts have no id."""
-        attempts = transforms.readable_lines(self._journal.lines(DELIVERIES)).where(
-            ~self._misplaced(DELIVERIES)
-        )
         own_ids = manifest.files_of(
             self._spark, self._bucket, MESSAGES, [self._bucket.uri(f.name) for f in own.files]
         )
         ids = own_ids.unionByName(manifest.table(self._spark, self._bucket, MESSAGES, other_days, topics))
         without_id = Observation()
-        rows = transforms.deliveries(attempts, ids, self._file_count(DELIVERIES)).observe(
+        rows = transforms.deliveries(self._own_lines(DELIVERIES), ids, self._file_count(DELIVERIES)).observe(
             without_id, F.count_if(F.col("id").isNull()).alias("rows")
         )
         self._write(DELIVERIES, rows)
@@ -230,13 +223,15 @@ class WindowRows:
         """Copy missing offsets from DynamoDB into the journal. Returns how many came, by day."""
         table, options = backfill.table_of(self._settings, "log")
         rows = self._ask(gaps, lambda some: backfill.offsets(table, options, some))
-        return self._add(MESSAGES, self._spark.createDataFrame(rows, _FETCHED))
+        is_list = isinstance(rows, list)
+        return self._add(MESSAGES, rows if is_list else self._spark.createDataFrame(rows, _FETCHED))
 
     def fetch_edits(self, gaps: Sequence[Gap]) -> dict[str, int]:
         """Copy those of these offsets whose rows were edited, and which the journal lacks in that edition. Returns how
         many came, by day."""
         table, options = backfill.table_of(self._settings, "log")
-        rows = self._ask(gaps, lambda some: backfill.edits(table, options, some))
+        if not (rows := self._ask(gaps, lambda some: backfill.edits(table, options, some))):
+            return {}
         lines = self._spark.createDataFrame(rows, _FETCHED).withColumn("of", F.from_json("line", _EDITION))
         known_editions = self._journal.lines(MESSAGES).where("edition > 0").select(*_EDITION.names)
         new_lines = lines.select("*", "of.*").join(known_editions, _EDITION.names, "left_anti")
@@ -249,6 +244,8 @@ class WindowRows:
             backfill.traces(attempt_counts),
             lambda some: backfill.attempts(table, options, some, begin_ms, end_ms),
         )
+        if not trace_rows:
+            return 0
         places = "group_uid string, topic_uid string, shard int, trace string, offset bigint"
         table_traces = self._spark.createDataFrame(trace_rows, f"{places}, {_FETCHED}")
         journal_traces = transforms.readable_lines(self._journal.lines(DELIVERIES)).select(*_TRACE)
@@ -271,13 +268,18 @@ class WindowRows:
             progress(f"{self._window.name}: {count} lines of {table} belong to {day} and are brought there")
             self.misplaced[day] = count
 
-    def _add(self, table: str, lines: DataFrame) -> dict[str, int]:
-        """Put lines into the journal, each where it belongs; how many, by day. Names are derived from the lines: who
-        does it again adds nothing. In the place of a damaged row of DynamoDB there is a line without a day."""
+    def _add(self, table: str, lines: DataFrame | list[backfill.Line]) -> dict[str, int]:
+        """Put lines (day, hour, line) into the journal, each where it belongs; how many, by day. Names are derived from
+        the lines: who does it again adds nothing. In the place of a damaged row of DynamoDB there is a line without a
+        day."""
         counts: Counter[str] = Counter()
-        sorted_lines = lines.distinct().sort("day", "hour", "line").toLocalIterator()
-        for (day, hour), some in groupby(sorted_lines, key=lambda row: (row.day, row.hour)):
-            while chunk := [row.line for row in islice(some, _LINES)]:
+        sorted_lines: Iterable[tuple[str, ...]]
+        if isinstance(lines, list):
+            sorted_lines = sorted({*lines})
+        else:
+            sorted_lines = lines.distinct().sort("day", "hour", "line").toLocalIterator()
+        for (day, hour), some in groupby(sorted_lines, key=lambda row: row[:2]):
+            while chunk := [line for _, _, line in islice(some, _LINES)]:
                 if not day:
                     self.damaged_rows.update(chunk)
                     continue

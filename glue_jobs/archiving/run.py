@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from glue_jobs.archiving import backfill, completeness
 from glue_jobs.archiving.completeness import Proof
-from glue_jobs.archiving.day import Result, archive, note_unchanged
+from glue_jobs.archiving.day import archive, note_unchanged
 from glue_jobs.archiving.rows import WindowRows
 from glue_jobs.archiving.scan import ENDLESS, Settings
 from glue_jobs.archiving.window import Window, digest_of, inputs, size_of
@@ -29,34 +30,11 @@ JOB = "archive"
 _LISTED = 20  # damaged rows of a day
 
 
-@dataclass
-class Totals:
-    """The sums over all windows of one run."""
-
-    windows: int = 0
-    unchanged: int = 0
-    messages: int = 0
-    deliveries: int = 0
-    files: int = 0
-    bytes: int = 0
-    backfilled: int = 0
-    backfilled_edits: int = 0
-    backfilled_traces: int = 0
-    without_id: int = 0
-    damaged_rows: int = 0
-
-    def add(self, result: Result) -> None:
-        tables = result.manifest.tables
-        self.windows += 1
-        self.messages += tables["messages"].rows
-        self.deliveries += tables["deliveries"].rows
-        self.bytes += sum(table.bytes for table in tables.values())
-        self.files += result.files
-        self.backfilled += result.backfilled
-        self.backfilled_edits += result.backfilled_edits
-        self.backfilled_traces += result.backfilled_traces
-        self.without_id += result.without_id
-        self.damaged_rows += len(result.damaged_rows)
+_COUNTS = (
+    *("windows", "unchanged", *TABLES, "files", "bytes"),
+    *("backfilled", "backfilled_edits", "backfilled_traces", "without_id", "damaged_rows"),
+)
+"""The sums over all windows of one run, in the summary's order."""
 
 
 class ArchiveJob:
@@ -67,7 +45,7 @@ class ArchiveJob:
         self._start = start
         self._bucket = bucket
         self._settings = settings
-        self.totals = Totals()
+        self.totals = Counter(dict.fromkeys(_COUNTS, 0))
         self.days: dict[str, Manifest] = {}
         self.failed: dict[str, str] = {}
         self._damaged_rows: dict[str, tuple[str, ...]] = {}
@@ -101,7 +79,7 @@ class ArchiveJob:
             spark=self._start(self._is_small), bucket=self._bucket, window=today, settings=settings
         )
         counts = rows.fetch(gaps)
-        self.totals.backfilled += sum(counts.values())
+        self.totals["backfilled"] += sum(counts.values())
         self._late |= counts.keys()
         if rows.damaged_rows:
             self._damaged_rows[today.name] = tuple(sorted(rows.damaged_rows))
@@ -119,7 +97,7 @@ class ArchiveJob:
     def _look_at(self, window: Window, *, again: bool) -> None:
         if not again and (old_manifest := manifest_if_unchanged(self._bucket, window)):
             note_unchanged(self._bucket, window, old_manifest, self._settings)
-            self.totals.unchanged += 1
+            self.totals["unchanged"] += 1
             return
         if old := manifest.load(self._bucket, window.name):
             window = Window(window.day, max(window.until_hour, old.until_hour))
@@ -127,13 +105,13 @@ class ArchiveJob:
         spark = self._start(self._is_small)
         rows = WindowRows(spark=spark, bucket=self._bucket, window=window, settings=self._settings)
         result = archive(rows, self._bucket, window, self._settings)
-        self.totals.add(result)
+        self.totals.update({"windows": 1, **result.counts})
         self.days[window.name] = result.manifest
-        if result.damaged_rows:
-            self._damaged_rows[window.name] = result.damaged_rows
-            for row in result.damaged_rows[:_LISTED]:
+        if damaged_rows := tuple(sorted(rows.damaged_rows)):
+            self._damaged_rows[window.name] = damaged_rows
+            for row in damaged_rows[:_LISTED]:
                 progress(f"{window.name}: a row of DynamoDB can't be read and is passed over: {row}")
-        self._late |= {*result.touched}
+        self._late |= result.touched
 
     def problems(self) -> list[dict[str, Any]]:
         """What is missing or damaged on the days of this run, for the summary."""
@@ -169,7 +147,7 @@ def run(start: Start, bucket: Bucket, choices: argparse.Namespace) -> int:
     problems = archive_job.problems()
     problems += [{"topics": damages}] if damages else []
     seconds = round(time.monotonic() - start_time, 1)
-    summary(JOB, **vars(archive_job.totals), problems=problems, failed=archive_job.failed, seconds=seconds)
+    summary(JOB, **archive_job.totals, problems=problems, failed=archive_job.failed, seconds=seconds)
     if archive_job.failed:
         return arguments.FAILED
     return arguments.INCOMPLETE if problems else arguments.DONE

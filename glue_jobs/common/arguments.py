@@ -58,7 +58,7 @@ def reader(job: str, about: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--folder",
-        type=folder,
+        type=Path,
         default=Path(data, "bucket") if data else None,
         help="the folder that stands for the bucket on one machine (HEADRACE_DATA/bucket); not given on AWS",
     )
@@ -80,11 +80,6 @@ def bucket(text: str) -> str:
     if not _BUCKET.match(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no name of a bucket (without s3://)")
     return text
-
-
-def folder(text: str) -> Path:
-    """A folder, which `parse` looks for."""
-    return Path(text)
 
 
 def name(text: str) -> str:
@@ -136,8 +131,13 @@ def _whole(text: str, least: int, most: int) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} to {most:,}")
 
 
+def add_flag(parser: argparse.ArgumentParser, option: str, about: str, default: bool | None = False) -> None:
+    """An option that is yes or no: Glue gives every argument a value."""
+    parser.add_argument(option, type=yes_no, default=default, metavar="yes|no", help=about)
+
+
 def yes_no(text: str) -> bool:
-    """yes or no: Glue gives every argument a value."""
+    """yes or no."""
     if text in ("yes", "no"):
         return text == "yes"
     raise argparse.ArgumentTypeError(f"{text!r} is neither yes nor no")

@@ -114,18 +114,17 @@ class FolderBucket:
         return True
 
     def put(self, name: str, content: bytes) -> None:
+        self._put(name, lambda draft: draft.write_bytes(content))
+
+    def put_file(self, name: str, path: Path) -> None:
+        self._put(name, partial(shutil.copyfile, path))
+
+    def _put(self, name: str, write: Callable[[Path], object]) -> None:
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"{path.name}.new")
-        draft.write_bytes(content)
+        write(draft)
         draft.replace(path)
-
-    def put_file(self, name: str, path: Path) -> None:
-        target = self._path(name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f"{target.name}.new")
-        shutil.copyfile(path, draft)
-        draft.replace(target)
 
     def reader(self) -> Callable[[str], bytes | None]:
         return self.get

@@ -65,7 +65,8 @@ def spark(job: str, options: argparse.Namespace) -> Iterator[Start]:
         if not sessions:
             progress(f"{job}: Spark starts …")
             with _put_off():
-                sessions.append(session.start(job, options.folder, options.bucket, is_small=is_small))
+                place = (options.folder, options.bucket)
+                sessions.append(session.start(job, *place, is_small=is_small, keeps_classes=True))
         return sessions[0]
 
     try:
@@ -73,7 +74,7 @@ def spark(job: str, options: argparse.Namespace) -> Iterator[Start]:
     finally:
         for spark_session in sessions:
             with suppress(Exception):
-                spark_session.stop()
+                session.stop(spark_session)
 
 
 @contextmanager

@@ -56,7 +56,7 @@ TABLES = {
 
 ORDER = {
     MESSAGES: ("topic", "topic_uid", "shard", "offset"),
-    DELIVERIES: ("topic", "group", "topic_uid", "shard", "offset", "started_at", "attempt", "consumer"),
+    DELIVERIES: ("topic", "group", "topic_uid", "shard", "offset", "started_at"),
 }
 """How rows of a file are sorted."""
 

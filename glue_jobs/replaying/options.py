@@ -13,29 +13,18 @@ SELECTION = ("tag", "key", "where", "into", "group", "rate")
 def of_replay(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The checked arguments."""
     parser = arguments.reader("replay", about)
-    parser.add_argument(
-        "--replay", type=arguments.name, metavar="ID", help="the replay to run, or to run again"
-    )
-    parser.add_argument(
-        "--topic", type=arguments.name, help="make a replay of this topic's archived messages"
-    )
-    parser.add_argument(
-        "--from", dest="begin", metavar="TIME", type=arguments.instant, help="accepted from this time on"
-    )
-    parser.add_argument(
-        "--to", dest="end", metavar="TIME", type=arguments.instant, help="accepted before this time"
-    )
-    parser.add_argument("--tag", help="only with this tag")
-    parser.add_argument("--key", help="only with this business key")
-    parser.add_argument("--where", help="only where this holds of the JSON body, as \"a.b > 5 AND c = 'x'\"")
-    parser.add_argument(
-        "--into", type=arguments.name, metavar="TOPIC", help="the topic to send to (the same)"
-    )
-    parser.add_argument("--group", type=arguments.name, help="the one group of it that gets them (all)")
-    parser.add_argument("--rate", type=arguments.positive, help="messages a second (100)")
-    parser.add_argument(
-        "--dry-run", type=arguments.yes_no, default=False, metavar="yes|no", help="only count (no)"
-    )
+    add, name, instant = parser.add_argument, arguments.name, arguments.instant
+    add("--replay", type=name, metavar="ID", help="the replay to run, or to run again")
+    add("--topic", type=name, help="make a replay of this topic's archived messages")
+    add("--from", dest="begin", metavar="TIME", type=instant, help="accepted from this time on")
+    add("--to", dest="end", metavar="TIME", type=instant, help="accepted before this time")
+    add("--tag", help="only with this tag")
+    add("--key", help="only with this business key")
+    add("--where", help="only where this holds of the JSON body, as \"a.b > 5 AND c = 'x'\"")
+    add("--into", type=name, metavar="TOPIC", help="the topic to send to (the same)")
+    add("--group", type=name, help="the one group of it that gets them (all)")
+    add("--rate", type=arguments.positive, help="messages a second (100)")
+    arguments.add_flag(parser, "--dry-run", "yes: only count (no)")
     access.add_options(parser)
     choices = arguments.parse(parser, argv)
     _check(parser, choices)

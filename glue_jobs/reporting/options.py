@@ -30,44 +30,27 @@ def of_report(about: str | None, argv: Sequence[str] | None = None) -> argparse.
 def of_asof(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The checked arguments of `asof`."""
     parser = arguments.reader("asof", about)
-    parser.add_argument("--topic", type=arguments.name, required=True, help="the topic")
-    parser.add_argument("--group", type=arguments.name, help="this group only")
-    parser.add_argument(
-        "--at",
-        metavar="TIME",
-        type=arguments.instant,
-        required=True,
-        help="the moment, as 2026-11-20T09:30:00Z",
-    )
+    add, moment = parser.add_argument, "the moment, as 2026-11-20T09:30:00Z"
+    add("--topic", type=arguments.name, required=True, help="the topic")
+    add("--group", type=arguments.name, help="this group only")
+    add("--at", metavar="TIME", type=arguments.instant, required=True, help=moment)
     look_back = "how old messages may be that are counted (30)"
-    parser.add_argument("--look-back-days", type=arguments.days, default=30, help=look_back)
-    parser.add_argument(
-        "--list", type=arguments.positive, metavar="N", help="also N of the messages, the oldest first"
-    )
+    add("--look-back-days", type=arguments.days, default=30, help=look_back)
+    add("--list", type=arguments.positive, metavar="N", help="also N of the messages, the oldest first")
     return arguments.parse(parser, argv)
 
 
 def of_compare(about: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The checked arguments of `compare`."""
     parser = arguments.reader("compare", about)
-    parser.add_argument(
-        "--topic", type=arguments.name, required=True, help="the topic whose messages were replayed"
+    add, name, only = (
+        parser.add_argument,
+        arguments.name,
+        "only what this replay has sent (the last of each message)",
     )
-    parser.add_argument("--group", type=arguments.name, required=True, help="its group")
-    parser.add_argument(
-        "--shadow",
-        type=arguments.name,
-        required=True,
-        metavar="TOPIC",
-        help="the topic that they were replayed into",
-    )
-    parser.add_argument(
-        "--shadow-group", type=arguments.name, required=True, metavar="GROUP", help="the group there"
-    )
-    parser.add_argument(
-        "--replay",
-        type=arguments.name,
-        metavar="ID",
-        help="only what this replay has sent (the last of each message)",
-    )
+    add("--topic", type=name, required=True, help="the topic whose messages were replayed")
+    add("--group", type=name, required=True, help="its group")
+    add("--shadow", type=name, required=True, metavar="TOPIC", help="the topic that they were replayed into")
+    add("--shadow-group", type=name, required=True, metavar="GROUP", help="the group there")
+    add("--replay", type=name, metavar="ID", help=only)
     return arguments.parse(parser, argv)

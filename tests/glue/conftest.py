@@ -35,6 +35,9 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, classes: Path) -> Iterator[SparkSession]:
+    os.environ["SPARK_DIST_CLASSPATH"] = str(
+        classes
+    )  # behind Spark's jars: before them, Java keeps no classes
     spark_session = session.start(
         "tests",
         tmp_path_factory.mktemp("none"),
@@ -44,7 +47,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory, classes: Path) -> Iterator[S
         spark_sql_adaptive_enabled="true",  # as on Glue
         spark_driver_memory="2g",
         spark_sql_warehouse_dir=str(tmp_path_factory.mktemp("frames")),
-        spark_driver_extraClassPath=str(classes),
     )
     yield spark_session
     spark_session.stop()

@@ -1,8 +1,9 @@
-"""The archive's jobs in tests: what they print last, and a bucket at which they die."""
+"""The archive's jobs in tests: what they print last, and a bucket that is watched."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +18,23 @@ def read_summary(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return summary
 
 
-class Killed(BaseException):
-    """The process died here."""
+class Watched:
+    """A bucket at which readers look before each change."""
 
-
-class Stopping:
-    """A bucket whose process dies before the change after `left` more."""
-
-    left = 0
-
-    def __init__(self, bucket: Bucket) -> None:
-        self._bucket = bucket
+    def __init__(self, bucket: Bucket, look: Callable[[], None]) -> None:
+        self._bucket, self._look = bucket, look
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bucket, name)
 
-    def _step(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Killed
-
     def write(self, name: str, text: str) -> None:
-        self._step()
+        self._look()
         self._bucket.write(name, text)
 
     def put_file(self, name: str, path: Path) -> None:
-        self._step()
+        self._look()
         self._bucket.put_file(name, path)
 
     def delete(self, name: str) -> None:
-        self._step()
+        self._look()
         self._bucket.delete(name)

@@ -11,117 +11,110 @@ from typing import Any
 
 import duckdb
 import pytest
+from pyspark.sql import SparkSession
 
 from chalicelib.domain.times import DAY_MS
 from glue_jobs.archiving.rows import WindowRows
 from glue_jobs.common.arguments import DONE
 from tests.glue.jobs import read_summary
-from tests.glue.journals import DAY, NOON_MS, Place, delivery, message, orders
+from tests.glue.journals import DAY, NOON_MS, Place, delivery, message
 
 
-def test_lines_become_rows_with_all_they_say(place: Place) -> None:
+@pytest.fixture(scope="module")
+def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """One night, of which each topic shows another thing."""
+    place = Place.in_folder(spark, tmp_path_factory.mktemp("night"), "night")
     place.journal(
         "a",
         [
             message(0, tag="t", tenant="u", ordering_key="o", headers={"b": "1", "a": "2"}, keys=["x", "y"]),
             message(1, body=None, body_base64="AP8=", content_type="image/png"),
-            message(2, body="", headers=None, keys=None),
+            message(2, body="", headers=None, keys=None, colour="a field that is not known"),
         ],
     )
     place.journal("b", [delivery(0, 1, outcome="RETRY", detail="503"), delivery(0, 2)])
+    place.journal("z", [message(n, "twice") for n in (0, 1, 2)])
+    place.journal("c", [message(n, "twice") for n in (4, 3, 2, 1)])
+    place.journal("d", [delivery(n, topic="twice") for n in (0, 1)])
+    place.journal("e", [delivery(n, topic="twice") for n in (1, 0, 2)])
+    place.journal("f", [message(n, "edited") for n in range(4)])
+    cancelled = message(2, "edited", edition=1, void="cancelled", body=None)
+    place.journal("g", [message(1, "edited", edition=2, body='"new"'), cancelled])
+    hole = message(4, "edited", void="tombstone", id=None, body=None)
+    place.journal("h", [message(1, "edited", edition=1, body='"old"'), hole])
+    for uid, begun_ms in (("u1", NOON_MS), ("u2", NOON_MS + 5_000)):
+        second = [
+            message(n, "lives", topic_uid=uid, id=f"{uid}-{n}", accepted_ms=begun_ms + n) for n in range(3)
+        ]
+        place.journal(f"i-{uid}", second)
+    late_ms = NOON_MS + 60_000  # after the second life began
+    place.journal("k", [delivery(n, topic="lives", started_ms=late_ms) for n in range(3)])
+    place.journal("l", [delivery(n, topic="lives", topic_uid="u2") for n in range(3)])
     assert place.archive() == DONE
+    return place
+
+
+def test_lines_become_rows_with_all_they_say(night: Place) -> None:
     columns = "id, epoch_ms(accepted_at), tag, tenant, keys, ordering_key, headers, content_type, body "
-    columns += "from % order by id"
+    columns += "from % where topic = 'orders' order by id"
     text = "application/json"
-    assert place.query(columns) == [
+    assert night.query(columns) == [
         ("m-0-0", NOON_MS, "t", "u", ["x", "y"], "o", {"b": "1", "a": "2"}, text, b'{"n":0}'),
         ("m-0-1", NOON_MS + 1, None, None, ["k"], None, {"h": "ö"}, "image/png", b"\x00\xff"),
         ("m-0-2", NOON_MS + 2, None, None, [], None, {}, text, b""),
     ]
-    assert place.query("distinct topic, shard, day from %") == [("orders", 0, date(2026, 11, 21))]
+    assert night.query("distinct shard, day from %") == [(0, date(2026, 11, 21))]
     columns = (
         '"group", shard, "offset", id, attempt, consumer, epoch_ms(started_at), duration_ms, outcome, detail'
     )
-    assert place.query(f"topic, {columns} from % order by attempt", "deliveries") == [
-        ("orders", "billing", 0, 0, "m-0-0", 1, "c", NOON_MS + 1000, 5, "RETRY", "503"),
-        ("orders", "billing", 0, 0, "m-0-0", 2, "c", NOON_MS + 2000, 5, "SUCCESS", ""),
+    assert night.query(f"{columns} from % where topic = 'orders' order by attempt", "deliveries") == [
+        ("billing", 0, 0, "m-0-0", 1, "c", NOON_MS + 1000, 5, "RETRY", "503"),
+        ("billing", 0, 0, "m-0-0", 2, "c", NOON_MS + 2000, 5, "SUCCESS", ""),
     ]
 
 
-def test_objects_that_come_twice_and_in_any_order_are_one(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place.journal("z", [message(n) for n in (0, 1, 2)])
-    place.journal("a", [message(n) for n in (4, 3, 2, 1)])
-    place.journal("d", [delivery(n) for n in (0, 1)])
-    place.journal("c", [delivery(n) for n in (1, 0, 2)])
-    assert place.archive() == DONE
-    assert place.places() == orders(0, 1, 2, 3, 4)
-    assert place.query('"offset" from % order by 1', "deliveries") == [(0,), (1,), (2,)]
-    first = read_summary(capsys)
-    assert (first["messages"], first["deliveries"], first["files"]) == (5, 3, 2)
+def test_objects_that_come_twice_and_in_any_order_are_one(night: Place) -> None:
+    for table, count in (("messages", 5), ("deliveries", 3)):
+        offsets = night.query("\"offset\" from % where topic = 'twice' order by 1", table)
+        assert offsets == [(n,) for n in range(count)]
+        assert night.manifest().table(table).topics["twice"].count == count
+        assert len(night.files(table)) == 1
 
 
-def test_run_again_it_gives_the_same_files_and_counts(
+def test_the_last_edition_of_a_message_stays_and_what_is_void_has_no_row(night: Place) -> None:
+    assert night.query("\"offset\", body from % where topic = 'edited' order by 1") == [
+        (0, b'{"n":0}'), (1, b'"new"'), (3, b'{"n":3}'),
+    ]  # fmt: skip
+    (shard,) = (each for each in night.manifest().shards if each.topic == "edited")
+    assert (shard.ranges, shard.voids, shard.missing) == (((0, 4),), 2, ())
+
+
+def test_two_lives_of_a_name_within_an_hour_are_told_apart(night: Place) -> None:
+    selection = "topic_uid, \"offset\", id from % where topic = 'lives' order by all"
+    expected_rows = [(uid, n, f"{uid}-{n}") for uid in ("u1", "u2") for n in range(3)]
+    assert night.query(selection) == night.query(selection, "deliveries") == expected_rows
+    assert night.query("distinct group_uid from % where topic = 'lives'", "deliveries") == [("g1",)]
+
+
+def test_run_again_it_gives_the_same_files_and_with_late_data_new_ones(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(5)])
-    place.journal("b", [delivery(n) for n in range(5)])
+    place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(3)])
+    place.journal("b", [delivery(n) for n in range(3)])
     assert place.archive() == DONE
     files, old_manifest, first = place.files(), place.manifest(), read_summary(capsys)
+    deliveries = place.files("deliveries")
     assert place.archive("--window", DAY) == DONE
     assert (place.files(), place.manifest()) == (files, old_manifest)
     assert {**read_summary(capsys), "seconds": 0} == {**first, "seconds": 0}
     assert place.archive() == DONE
     assert read_summary(capsys)["unchanged"] == 1
-
-
-def test_the_last_edition_of_a_message_stays_and_what_is_void_has_no_row(place: Place) -> None:
-    place.journal("a", [message(n) for n in range(4)])
-    place.journal(
-        "b", [message(1, edition=2, body='"new"'), message(2, edition=1, void="cancelled", body=None)]
-    )
-    place.journal(
-        "c", [message(1, edition=1, body='"old"'), message(4, void="tombstone", id=None, body=None)]
-    )
-    assert place.archive() == DONE
-    assert place.query('"offset", body from % order by 1') == [
-        (0, b'{"n":0}'), (1, b'"new"'), (3, b'{"n":3}'),
-    ]  # fmt: skip
-    (shard,) = place.manifest().shards
-    assert (shard.ranges, shard.voids, shard.missing) == (((0, 4),), 2, ())
-
-
-def test_late_data_reruns_its_day(place: Place) -> None:
-    place.journal("a", [message(n, topic) for topic in ("orders", "invoices") for n in range(3)])
-    place.journal("b", [delivery(0)])
-    assert place.archive() == DONE
-    deliveries = place.files("deliveries")
     place.journal("late", [message(1, edition=1, body='"edited"')])
     assert place.archive() == DONE
     assert place.files("deliveries") == deliveries  # they have the same rows
     assert place.query("body from % where topic = 'orders' order by \"offset\"") == [
         (b'{"n":0}',), (b'"edited"',), (b'{"n":2}',),
     ]  # fmt: skip
-
-
-def test_two_lives_of_a_name_within_an_hour_are_told_apart(place: Place) -> None:
-    place.journal("a", [message(n) for n in range(3)])
-    second = [message(n, topic_uid="u2", id=f"new-{n}", accepted_ms=NOON_MS + 5_000 + n) for n in range(3)]
-    place.journal("b", second)
-    place.journal("c", [delivery(n, started_ms=NOON_MS + 60_000) for n in range(3)])  # after the second began
-    place.journal("d", [delivery(n, topic_uid="u2", started_ms=NOON_MS + 5_010 + n) for n in range(3)])
-    assert place.archive() == DONE
-    selection = 'topic_uid, "offset", id from % order by all'
-    expected_rows = [("u1", n, f"m-0-{n}") for n in range(3)] + [("u2", n, f"new-{n}") for n in range(3)]
-    assert place.query(selection) == place.query(selection, "deliveries") == expected_rows
-    assert place.query("distinct topic, group_uid from %", "deliveries") == [("orders", "g1")]
-
-
-def test_new_fields_alone_are_passed_over(place: Place) -> None:
-    place.journal("a", [message(0, colour="blue", headers={"h": "x"})])
-    assert place.archive() == DONE
-    assert place.places() == orders(0)
 
 
 def test_a_day_is_one_set_of_sorted_files_however_many_topics_it_has(

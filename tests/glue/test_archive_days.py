@@ -25,24 +25,19 @@ from glue_jobs.reporting.run import Span, _hour_behind, known_until, notes
 
 
 def test_days_follow_one_another_and_deliveries_find_the_ids_of_earlier_ones(place: Place) -> None:
+    midnight = NOON_MS + DAY_MS // 2  # where clocks that differ leave no gap
+    place.journal("d", [message(n, "clocks", accepted_ms=midnight - 5) for n in (0, 1, 3)])
+    place.journal("e", [message(n, "clocks", accepted_ms=midnight) for n in (2, 4)])
     place.journal("a", [message(n) for n in range(3)])
     place.journal("b", [message(n, accepted_ms=NOON_MS + DAY_MS) for n in range(3, 6)])
     place.journal("c", [delivery(n, started_ms=NOON_MS + DAY_MS + 1) for n in range(6)])
     assert place.archive() == DONE
-    assert place.query('day::text, "offset" from % order by 2') == [
+    assert place.query("day::text, \"offset\" from % where topic = 'orders' order by 2") == [
         *((DAY, n) for n in range(3)),
         *((NEXT, n) for n in range(3, 6)),
     ]
     assert place.query("id from % order by 1", "deliveries") == [(f"m-0-{n}",) for n in range(6)]
-    assert proof.load(place.bucket).ranges == {"orders:u1/0": ((0, 5),)}
-
-
-def test_clocks_that_differ_at_midnight_leave_no_gap(place: Place) -> None:
-    midnight = NOON_MS + DAY_MS // 2
-    place.journal("a", [message(n, accepted_ms=midnight - 5) for n in (0, 1, 3)])
-    place.journal("b", [message(n, accepted_ms=midnight) for n in (2, 4)])
-    assert place.archive() == DONE
-    assert place.places() == orders(0, 1, 2, 3, 4)
+    assert proof.load(place.bucket).ranges == {"orders:u1/0": ((0, 5),), "clocks:u1/0": ((0, 4),)}
 
 
 def test_a_bad_day_stops_no_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,19 +51,9 @@ def test_a_bad_day_stops_no_other(place: Place, capsys: pytest.CaptureFixture[st
     assert place.places() == [("fine", 0, 0), ("fine", 0, 1)]
 
 
-def test_a_night_without_news_starts_no_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.journal("a", [message(0)])
-    place.journal("b", [delivery(0)])
-    assert place.archive() == DONE
-
-    def start(is_small: bool = False) -> Any:
-        raise AssertionError("there is nothing to do")
-
-    monkeypatch.setattr(place, "start", start)
-    assert place.archive() == DONE
-
-
-def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_night_is_told_from_its_journal_and_one_without_news_starts_no_spark(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_flags: list[bool] = []
 
     def start(is_small: bool = False) -> Any:
@@ -77,7 +62,10 @@ def test_a_small_night_is_told_from_its_journal(place: Place, monkeypatch: pytes
 
     monkeypatch.setattr(place, "start", start)
     place.journal("a", [message(0)])
-    place.archive()
+    place.journal("b", [delivery(0)])
+    for _ in range(2):
+        assert place.archive() == DONE
+        assert small_flags == [True]
     monkeypatch.setattr(session, "SMALL_BYTES", 1)
     place.archive("--window", DAY)
     assert small_flags == [True, False]
@@ -95,81 +83,34 @@ def test_an_hour_is_its_day_so_far_and_the_rest_follows(place: Place) -> None:
     assert place.places() == orders(0, 1)
 
 
-def test_large_bodies_are_fetched_and_lost_ones_told(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = "bodies/orders/u1/abc"
-    (place.folder / name).parent.mkdir(parents=True)
-    (place.folder / name).write_bytes(b"\xffbig")
-    place.journal(
-        "a", [message(0), message(1, body=None, body_blob=name), message(2, body=None, body_blob="bodies/no")]
-    )
-    assert place.archive() == INCOMPLETE
-    assert read_summary(capsys)["problems"] == [{"day": DAY, "bodies_missing": ["bodies/no"]}]
-    assert place.query('body from % order by "offset"') == [(b'{"n":0}',), (b"\xffbig",), (None,)]
-
-
-def test_a_large_body_that_went_with_its_retention_stays_in_the_archive(
+def test_a_large_body_is_fetched_and_stays_when_it_went_with_its_retention(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = [f"bodies/orders/u1/{n}" for n in range(2)]
     (place.folder / names[0]).parent.mkdir(parents=True)
     for name in names:
-        (place.folder / name).write_bytes(name.encode())
+        (place.folder / name).write_bytes(b"\xff" + name.encode())
     place.journal("a", [message(n, body=None, body_blob=name) for n, name in enumerate(names)])
-    assert place.archive() == DONE
-    (place.folder / names[0]).unlink()
-    place.journal("late", [message(2, body=None, body_blob="bodies/no"), message(3)])
-    assert place.archive() == INCOMPLETE
-    assert read_summary(capsys)["problems"] == [{"day": DAY, "bodies_missing": ["bodies/no"]}]
-    bodies = [*((name.encode(),) for name in names), (None,), (b'{"n":3}',)]
-    assert place.query('body from % order by "offset"') == bodies
-
-
-def test_large_bodies_lie_in_a_file_of_their_own(place: Place) -> None:
-    names = [f"bodies/orders/u1/{n}" for n in (1, 3)]
-    (place.folder / names[0]).parent.mkdir(parents=True)
-    for name in names:
-        (place.folder / name).write_bytes(name.encode())
-    place.journal("a", [message(0), message(1, body=None, body_blob=names[0]), message(2)])
-    place.journal("b", [message(3, body=None, body_blob=names[1])])
+    place.journal("b", [message(2), message(3, body=None, body_blob=names[1])])
     place.journal("c", [message(3, edition=1, void="cancelled", body=None)])
-    rows = [(0, b'{"n":0}'), (1, names[0].encode()), (2, b'{"n":2}')]
+    bodies = [*((b"\xff" + name.encode(),) for name in names), (b'{"n":2}',)]
     assert place.archive() == DONE
-    assert (len(place.files()), place.query('"offset", body from % order by 1')) == (2, rows)
+    assert place.query('body from % order by "offset"') == bodies
+    assert len(place.files()) == 2  # large bodies have one of their own
     (shard,) = place.manifest().shards
     assert (shard.ranges, shard.voids) == (((0, 3),), 1)
+    (place.folder / names[0]).unlink()
+    place.journal("late", [message(4, body=None, body_blob="bodies/no"), message(5)])
+    assert place.archive() == INCOMPLETE
+    assert read_summary(capsys)["problems"] == [{"day": DAY, "bodies_missing": ["bodies/no"]}]
+    assert place.query('body from % order by "offset"') == [*bodies, (None,), (b'{"n":5}',)]
 
 
 MIDNIGHT = datetime(2026, 11, 22, tzinfo=UTC)
 
 
-def test_a_day_in_its_last_hour_is_not_closed_until_it_is_looked_at_again(place: Place) -> None:
+def test_a_day_is_told_as_far_as_its_journal_was_read_and_closes_when_no_more_can_come(place: Place) -> None:
     place.journal("a", [message(n) for n in range(80)])
-    assert place.archive("--open", "yes", "--now", "2026-11-21T23:48:00Z") == DONE
-    day = place.manifest()
-    assert (day.until_hour, day.is_closed) == (24, False)
-    assert day.known_until == MIDNIGHT - timedelta(minutes=12)
-    assert notes([day]) == [f"{DAY} is archived until 23:48."]
-    files = place.files()
-    assert place.archive() == DONE  # the journal is the same
-    day = place.manifest()
-    assert (day.is_closed, day.known_until, notes([day])) == (True, MIDNIGHT, [])
-    assert place.files() == files
-
-
-def test_a_day_is_not_closed_while_late_data_may_come(place: Place) -> None:
-    place.journal("a", [message(0)])
-    for minute in (3, 7):  # the second time the journal is the same
-        assert place.archive("--open", "yes", "--now", f"2026-11-22T00:{minute:02}:00Z") == DONE
-        day = place.manifest()
-        assert (day.is_closed, notes([day])) == (False, [f"{DAY} is archived until 23:59."])
-    assert place.archive("--open", "yes", "--now", "2026-11-22T00:15:00Z") == DONE
-    assert place.manifest().is_closed
-
-
-def test_what_is_told_ends_where_the_journal_was_read(place: Place) -> None:
-    place.journal("a", [message(0)])
     span = Span(date.fromisoformat(DAY), date.fromisoformat(DAY))
     for minute in (5, 55):
         place.archive("--open", "yes", "--now", f"2026-11-21T12:{minute:02}:00Z")
@@ -177,6 +118,19 @@ def test_what_is_told_ends_where_the_journal_was_read(place: Place) -> None:
         assert end == datetime(2026, 11, 21, 12, minute, tzinfo=UTC)
         assert _hour_behind(end) == datetime(2026, 11, 21, 13, tzinfo=UTC)
     assert _hour_behind(MIDNIGHT) == MIDNIGHT
+    for now, until in (("21T23:48", "23:48"), ("22T00:03", "23:59"), ("22T00:07", "23:59")):
+        assert place.archive("--open", "yes", "--now", f"2026-11-{now}:00Z") == DONE
+        day = place.manifest()
+        assert (day.until_hour, day.is_closed, notes([day])) == (
+            24,
+            False,
+            [f"{DAY} is archived until {until}."],
+        )
+    files = place.files()
+    assert place.archive("--open", "yes", "--now", "2026-11-22T00:15:00Z") == DONE
+    day = place.manifest()
+    assert (day.is_closed, day.known_until, notes([day])) == (True, MIDNIGHT, [])
+    assert place.files() == files
 
 
 @pytest.mark.parametrize("text", ["259200000", "", "soon", "1" * 30])

@@ -150,14 +150,19 @@ def queue(engine: str, place: Place) -> Queue:
     return Queue(place)
 
 
-def test_offsets_that_the_journal_lost_come_from_dynamodb(
+def test_offsets_that_the_journal_lost_come_from_dynamodb_and_what_is_in_neither_is_told(
     queue: Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for n in range(6):
-        queue.put(n * BATCH, line=n not in (0, 2, 3, 5))  # at the beginning, between, and at the end
-    assert queue.archive() == DONE
-    assert read_summary(capsys)["backfilled"] == 4 * BATCH
-    assert queue.offsets() == list(range(6 * BATCH))
+        queue.put(
+            n * BATCH, row=n != 2, line=n not in (0, 2, 3, 5)
+        )  # at the beginning, between, and at the end
+    assert queue.archive() == INCOMPLETE
+    summary = read_summary(capsys)
+    assert summary["backfilled"] == 3 * BATCH
+    (problem,) = summary["problems"]
+    assert problem["missing"] == [[2 * BATCH, 3 * BATCH - 1]]
+    assert queue.offsets() == [*range(2 * BATCH), *range(3 * BATCH, 6 * BATCH)]
 
 
 def test_shards_and_days_of_which_the_journal_has_nothing_come_from_dynamodb(
@@ -211,7 +216,7 @@ def test_a_journal_that_was_damaged_in_every_way_is_archived_whole(queue: Queue,
             queue.put(n * BATCH, accepted_ms=NOON_MS + DAY_MS * (n // 6), shard=shard)
     accidents = {harm(path, chance) for path in sorted(queue.journal_objects())}
     assert len(accidents) == 6
-    for night in range(3):
+    for night in range(2):
         is_done = queue.archive("--look-back-days", "3") in (DONE, INCOMPLETE)  # damaged objects are named
         assert is_done, night
         rows = queue.place.query('shard, "offset", day::text from % order by all', files=queue.place.shown())
@@ -248,34 +253,6 @@ def test_edits_that_the_journal_lost_come_from_dynamodb_if_they_are_asked_for(
     assert queue.journal_objects() == objects
     assert queue.archive() == DONE
     assert read_summary(capsys)["unchanged"] == 2
-
-
-def test_what_is_in_neither_is_told_and_the_rest_archived(
-    queue: Queue, capsys: pytest.CaptureFixture[str]
-) -> None:
-    queue.put(0)
-    queue.put(BATCH, row=False, line=False)
-    queue.put(2 * BATCH, line=False)
-    queue.put(3 * BATCH)
-    assert queue.archive() == INCOMPLETE
-    summary = read_summary(capsys)
-    assert summary["backfilled"] == BATCH
-    (problem,) = summary["problems"]
-    assert problem["missing"] == [[BATCH, 2 * BATCH - 1]]
-    assert queue.offsets() == [*range(BATCH), *range(2 * BATCH, 4 * BATCH)]
-
-
-def test_what_comes_back_goes_to_its_own_day(queue: Queue) -> None:
-    day_ms = 86_400_000
-    queue.put(0)
-    queue.put(BATCH, line=False)  # the first day's last, which only the second day's first reveals
-    assert queue.archive("--window", DAY) == DONE
-    assert queue.offsets() == list(range(2 * BATCH))
-    queue.put(2 * BATCH, accepted_ms=NOON_MS + day_ms, line=False)
-    queue.put(3 * BATCH, accepted_ms=NOON_MS + day_ms)
-    assert queue.archive() == DONE
-    rows = queue.place.query("day::text, count(*) from % group by day order by day")
-    assert [count for _, count in rows] == [2 * BATCH, 2 * BATCH]
 
 
 def test_attempts_that_the_journal_lost_come_from_dynamodb(

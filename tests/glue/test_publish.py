@@ -18,9 +18,9 @@ from glue_jobs.archiving.publish import switch
 from glue_jobs.archiving.scan import Settings
 from glue_jobs.common import manifest
 from glue_jobs.common.arguments import DONE, FAILED
-from glue_jobs.common.bucket import Bucket, Entry, FolderBucket
+from glue_jobs.common.bucket import Entry, FolderBucket
 from glue_jobs.common.manifest import File, Manifest, Table
-from tests.glue.jobs import Killed, Stopping, read_summary
+from tests.glue.jobs import Watched, read_summary
 from tests.glue.journals import DAY, Place, message
 
 
@@ -129,35 +129,23 @@ def test_new_files_with_a_fault_are_found_and_the_old_ones_stay(
 def test_killed_before_any_change_it_loses_nothing_and_leaves_nothing(
     late_place: Place, tmp_path: Path
 ) -> None:
-    shutil.copytree(late_place.folder, tmp_path / "before")
-    bucket, changes = Stopping(late_place.bucket), 0
-    while True:
+    moments: list[Path] = []  # what a death before each change leaves
+
+    def remember() -> None:
+        moments.append(tmp_path / f"moment-{len(moments)}")
+        shutil.copytree(late_place.folder, moments[-1])
+
+    assert late_place.archive(bucket=Watched(late_place.bucket, remember)) == DONE
+    assert len(moments) >= 4
+    for moment in moments:
         shutil.rmtree(late_place.folder)
-        shutil.copytree(tmp_path / "before", late_place.folder)
-        (late_place.folder / f"archive/messages/day={DAY}/_temporary/0").mkdir(parents=True)
-        bucket.left = changes
-        try:
-            late_place.archive(bucket=bucket)
-            break
-        except Killed:
-            changes += 1
+        shutil.copytree(moment, late_place.folder)
+        (late_place.folder / f"archive/messages/day={DAY}/_temporary/0").mkdir(parents=True, exist_ok=True)
         assert late_place.named() <= set(late_place.files())
         assert late_place.archive() == DONE
         assert late_place.named() == set(late_place.files())
         assert offsets(late_place) == AFTER
         assert not [*late_place.folder.rglob("_temporary")]
-    assert changes >= 4
-
-
-class Watched(Stopping):
-    """A bucket at which readers look before each change."""
-
-    def __init__(self, bucket: Bucket, look: Callable[[], None]) -> None:
-        super().__init__(bucket)
-        self._look = look
-
-    def _step(self) -> None:
-        self._look()
 
 
 def test_readers_find_every_row_once_at_every_moment(late_place: Place) -> None:
