@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -118,7 +119,8 @@ def stop(spark: SparkSession) -> None:
         SparkContext._gateway = SparkContext._jvm = None
         java.proc.stdin.close()  # for which it waits
         java.proc.wait()
-        draft.replace(_classes())
+        with suppress(FileNotFoundError):  # no space for it
+            draft.replace(_classes())
 
 
 def _classes() -> Path:
