@@ -15,7 +15,7 @@ from infra.stages import CONFIG
 from infra.wakes import wakes
 from local.triggers import schedules_of
 
-PERIODS = {schedule.function: int(schedule.period_seconds) for schedule in schedules_of(app)}
+PERIODS = dict(schedules_of(app))
 MOVER_SECONDS = json.loads(CONFIG.read_text())["lambda_functions"]["mover"]["lambda_timeout"]
 Points = Iterable[tuple[int, float]]  # second, value
 
