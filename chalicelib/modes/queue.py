@@ -81,7 +81,7 @@ class Keyed:
         next_offset = cursor.next
 
         def take(candidate: Candidate) -> bool:
-            in_flight = counts[candidate.unit] + candidate.in_shard
+            in_flight = counts[candidate.unit] + candidate.elsewhere
             if (candidate.unit and in_flight >= self.of_key) or len(granted) >= most:
                 return False
             counts[candidate.unit] += 1

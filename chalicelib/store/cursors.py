@@ -26,7 +26,16 @@ from .layout import FORMAT, cursor_item_key, cursor_owner
 from .records import record_writes
 from .timers import timer_put
 
-_SCALARS = {"e": "epoch", "f": "floor", "x": "next", "b": "begin", "g": "segment_at", "k": "skipped"}
+_SCALARS = {
+    "e": "epoch",
+    "f": "floor",
+    "x": "next",
+    "b": "begin",
+    "g": "segment_at",
+    "k": "skipped",
+    "n": "in_lane",
+}
+_ABSENT = {"n": number(0)}
 _MOST_ENTRIES = 120  # an update expression holds 4 KB; a larger change replaces the item
 _MASK = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"  # six bits each, the lowest first
 _SPAN = re.compile(r"(\d*)(?:\+(\d+))?(?:%([\w-]+))?(?:\*(\d+))?(?:~([^@,]*))?(?:@(\d+))?\Z")
@@ -255,7 +264,7 @@ def _cursor(item: Item) -> Cursor:
         waiting=tuple(sorted(waiting_spans, key=lambda s: s.start)),
         amended=_parse_ranges(text_of(item, "a")),
         round=_parse_round(text_of(item, "r")),
-        **{field: int(item[name]["N"]) for name, field in _SCALARS.items()},
+        **{field: int((_ABSENT | item)[name]["N"]) for name, field in _SCALARS.items()},
     )
     # They would be granted again, and to list those of a damaged count may take all memory.
     if any(span.end > cursor.next for span in unsettled(cursor)):

@@ -23,7 +23,16 @@ from ...domain.topic import CursorKey, passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import claim_choice, retry_lane
-from .claim_choice import ClaimPlan, choose, cursor_behind, dues, fills_an_answer, is_settled, is_skipped
+from .claim_choice import (
+    Choice,
+    ClaimPlan,
+    choose,
+    cursor_behind,
+    dues,
+    fills_an_answer,
+    is_settled,
+    is_skipped,
+)
 from .claimant import Claimant, ClaimedMessage
 from .tenants import RecentTenants
 
@@ -44,7 +53,7 @@ class ClaimPlanner:
         shard: int | None,
         key: CursorKey,
         recent_tenants: RecentTenants,
-        leased_in: Callable[[int], Counter[str]],
+        leased_in: Callable[[int | None], Counter[str]],
         now_ms: int,
     ) -> None:
         self._reader = reader
@@ -66,6 +75,8 @@ class ClaimPlanner:
             plan = self.plan(cursor, most, most_bytes)
             count = plan.granted_count
             after = transitions.claim(plan.cursor, plan.selection, token, self._claimant.owner, deadline_ms)
+            if count and self._policy.of_key and self._shard is not None:
+                after = replace(after, in_lane=int(any(self._leased_in(None))))
             if seat := self._claimant.seat:
                 left = plan.available - count
                 new_round = pull_share.after(cursor.round, seat, count, left, self._now_ms)
@@ -92,36 +103,12 @@ class ClaimPlanner:
         trust = self._trust(cursor)
         back, slots, is_alone = self._back(current, most, trust)
         most = 1 if is_alone else most
-        enough = max(most, self._policy.run)
-        wanted_count = 0 if is_alone else min(enough, MAX_RECEIVE)
-        if not self._policy.reads_units:
-            wanted_count = max(0, wanted_count - sum(not each.is_skipped for each in back))
-        if self._policy.waits_in_cursor and not cursor_size.has_room_for_new(current):
-            wanted_count = 0
         messages = {s.offset: s.message for s in slots if s.message}
         ahead: list[Slot] = []
-        choice = choose(self._policy, current, back, (), most, most_bytes)
-        # In a lane each look costs a read.
-        may_skip = self._may_skip and self._shard is not None and cursor_size.has_room_to_skip(current)
-        has_tenants = False
-        while wanted_count:
-            page = self._ahead(cursor_behind(ahead, current), wanted_count - len(ahead), trust)
-            if may_skip and not ahead and any(s.message and s.message.draft.tenant for s in (*slots, *page)):
-                is_page_full = len(page) == wanted_count and not fills_an_answer(page)
-                ahead, turned = self._fairly(current, back, page, is_page_full, trust)
-                messages |= {s.offset: s.message for s in ahead if s.message}
-                choice, has_tenants = choose(self._policy, current, *turned, most, most_bytes), True
-                break
-            new_candidates = [*choice.new_candidates, *(self._candidate(slot, None) for slot in page)]
-            choice = choose(self._policy, current, back, new_candidates, most, most_bytes)
-            passed_over = choice.passed_over  # of those the contents are not kept
-            ahead += (replace(s, message=None) if s.offset in passed_over else s for s in page)
-            messages |= {s.offset: s.message for s in page if s.message and s.offset not in passed_over}
-            is_end = len(ahead) < wanted_count and not fills_an_answer(page)
-            if choice.is_full or choice.granted_count >= enough or is_end or len(ahead) >= _LOOKAHEAD:
-                break
-            if len(ahead) == wanted_count:
-                wanted_count = min(_LOOKAHEAD, wanted_count * 2)
+        choice, has_tenants = choose(self._policy, current, back, (), most, most_bytes), False
+        if wanted_count := 0 if is_alone else self._wanted(current, back, most):
+            bounds = most, most_bytes, wanted_count
+            choice, has_tenants = self._with_new(current, choice, back, bounds, trust, messages, ahead)
         selection, granted_count = choice.selection, choice.granted_count
         if granted_count and self._claimant.claimants > 1 and not is_alone:
             part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
@@ -136,6 +123,51 @@ class ClaimPlanner:
         plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
         because = claim_choice.because_of(self._policy, current, choice, has_room=mine > 0)
         return replace(plan, is_alone=is_alone, because=because, has_tenants=has_tenants)
+
+    def _wanted(self, current: Cursor, back: Sequence[Candidate], most: int) -> int:
+        """How many messages that were never claimed to read at first, beside those that come back."""
+        if self._policy.waits_in_cursor and not cursor_size.has_room_for_new(current):
+            return 0
+        count = min(max(most, self._policy.run), MAX_RECEIVE)
+        return count if self._policy.reads_units else max(0, count - sum(not c.is_skipped for c in back))
+
+    def _with_new(
+        self,
+        current: Cursor,
+        choice: Choice,
+        back: list[Candidate],
+        bounds: tuple[int, int, int],
+        trust: Freshness,
+        messages: dict[int, Message],
+        ahead: list[Slot],
+    ) -> tuple[Choice, bool]:
+        """What the policy chooses if messages are read `ahead`, whose contents go to `messages`; are there tenants?"""
+        most, most_bytes, wanted_count = bounds
+        # In a lane each look costs a read.
+        may_skip = self._may_skip and self._shard is not None and cursor_size.has_room_to_skip(current)
+        has_tenants = any(each.tenant for each in back)
+        while True:
+            page = self._ahead(cursor_behind(ahead, current), wanted_count - len(ahead), trust)
+            if (
+                may_skip
+                and not ahead
+                and (has_tenants or any(s.message and s.message.draft.tenant for s in page))
+            ):
+                is_page_full = len(page) == wanted_count and not fills_an_answer(page)
+                ahead[:], turned = self._fairly(current, back, page, is_page_full, trust)
+                messages |= {s.offset: s.message for s in ahead if s.message}
+                return choose(self._policy, current, *turned, most, most_bytes), True
+            new_candidates = [*choice.new_candidates, *(self._candidate(slot, None) for slot in page)]
+            choice = choose(self._policy, current, back, new_candidates, most, most_bytes)
+            passed_over = choice.passed_over  # of those the contents are not kept
+            ahead += (replace(s, message=None) if s.offset in passed_over else s for s in page)
+            messages |= {s.offset: s.message for s in page if s.message and s.offset not in passed_over}
+            is_end = len(ahead) < wanted_count and not fills_an_answer(page)
+            is_enough = choice.is_full or choice.granted_count >= max(most, self._policy.run)
+            if is_enough or is_end or len(ahead) >= _LOOKAHEAD:
+                return choice, False
+            if len(ahead) == wanted_count:
+                wanted_count = min(_LOOKAHEAD, wanted_count * 2)
 
     def _fairly(
         self, current: Cursor, back: list[Candidate], page: list[Slot], is_page_full: bool, trust: Freshness
@@ -237,7 +269,7 @@ class ClaimPlanner:
         candidates: list[Candidate] = []
         slots: list[Slot] = []
         size = 0
-        is_alone, left = False, 0
+        is_alone, left, leased = False, 0, transitions.leased_counts(current)
         queues = dues(self._policy, current, self._now_ms) if most else []
         while queues:
             turn = sorted(((*due, queue) for queue in queues for due in islice(queue, 1)), key=itemgetter(0))
@@ -249,19 +281,22 @@ class ClaimPlanner:
                 if is_alone and not all(map(is_settled, candidates)):
                     continue
                 slots += self._resolve_all(self._slots_at([offset], trust), trust)
-                if self._claimant.leaves(slots[-1].message):
+                candidate = self._candidate(slots[-1], span)
+                in_flight = candidate.elsewhere and candidate.elsewhere + leased[candidate.unit]
+                is_busy = in_flight and in_flight >= self._policy.of_key and not is_settled(candidate)
+                if is_busy or self._claimant.leaves(slots[-1].message):
                     left += 1
                     del slots[-1]
                     queues += [] if is_ordered or left > _LOOKAHEAD else [queue]
                     continue
-                candidates.append(self._candidate(slots[-1], span))
-                size += candidates[-1].size
-                if is_alone and not is_settled(candidates[-1]):
+                candidates.append(candidate)
+                size += candidate.size
+                if is_alone and not is_settled(candidate):
                     return candidates, slots, True
                 may_follow = len(slots) < run and (span.unit in units or len(units) < most)
-                if may_follow and not is_settled(candidates[-1]):
+                if may_follow and not is_settled(candidate):
                     units.add(span.unit)
-                if not is_ordered or may_follow or is_settled(candidates[-1]):
+                if not is_ordered or may_follow or is_settled(candidate):
                     queues.append(queue)
         return candidates, slots, False
 
@@ -351,10 +386,10 @@ class ClaimPlanner:
         verdict = ClaimVerdict.DELIVER if is_owed and not is_dead else ClaimVerdict.SETTLE
         skipped = span is not None and is_skipped(span)
         dead = is_owed and is_dead
-        is_counted = self._shard is None and self._policy.of_key and unit
-        in_shard = self._leased_in(slot.message.shard)[unit] if is_counted else 0
         fields = unit, verdict, dead, draft.weight, draft.tenant, skipped
-        return Candidate(slot.offset, 1, attempt, *fields, in_shard=in_shard)
+        other = slot.message.shard if self._shard is None else None
+        elsewhere = self._leased_in(other)[unit] if self._policy.of_key and unit else 0
+        return Candidate(slot.offset, 1, attempt, *fields, elsewhere=elsewhere)
 
     def _unit(self, message: Message) -> str:
         """The message's unit of order: its key, or its shard. A lane has messages of many shards."""

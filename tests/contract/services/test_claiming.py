@@ -406,7 +406,40 @@ def test_a_redriven_message_waits_for_those_of_its_key_in_the_shard_and_in_the_l
     assert desk.receive(group) == []
     desk.ack(group, [held])
     assert len(desk.receive(group)) == 1
-    assert desk.receive(group) == []
+    desk.produce(make.draft(ordering_key="a"))
+    assert desk.receive(group) == [], "new ones wait for what the lane has leased"
+
+
+@pytest.mark.parametrize("sources", [(None, 0), (0, None)], ids=["lane", "shard"])
+def test_claims_of_a_key_in_its_shard_and_in_the_lane_may_meet(
+    stage: Stage, sources: tuple[int | None, int | None]
+) -> None:
+    """Of two at the same time, each by what it read before the other, one gets it. Neither attempt is lost."""
+    desk = Desk.at(stage)
+    group = desk.group(key_concurrency=1)
+    claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30)
+    desk.produce(make.draft("redriven", ordering_key="a"))
+    desk.nack(group, desk.receive(group), BURY)
+    assert redrive_first(desk.deps, desk.topic, group, 9) == 1
+    desk.produce(make.draft("new", ordering_key="a"))
+    rivals, held = [sources[1]], list[ClaimedMessage]()
+
+    def rival_comes_first(name: str, *_: Any) -> bool:
+        if name == "write" and rivals:
+            held.extend(desk.claim(claimant, rivals.pop(), 9))
+        return False
+
+    held += another(desk, rival_comes_first).claim(claimant, sources[0], 9)
+    assert len(held) == 1
+    assert not (desk.claim(claimant, 0, 9) or desk.claim(claimant, None, 9))
+    assert desk.ack(group, held) == [None]
+    looks = [desk.claim(claimant, source, 9) for source in (0, None, 0, None)]  # the first may be by an old view
+    (last,) = [each for messages in looks for each in messages]
+    assert {each.attempt for each in (*held, last)} == {1, 2}
+    assert desk.ack(group, [last]) == [None]
+    desk.produce(make.draft(ordering_key="a"))
+    assert len(desk.claim(claimant, 0, 9)) == 1
+    assert desk.cursor(group).in_lane == 0, "no claim looks at an empty lane twice"
 
 
 def test_key_concurrency_may_change_while_messages_are_leased(stage: Stage) -> None:
