@@ -94,6 +94,10 @@ class Claimer:
         cursor = self.states.last(key).cursor
         return not cursor.waiting and self.reader.is_end(key.shard, cursor.next)
 
+    def looks_elsewhere(self, claimant: Claimant, shard: int | None) -> bool:
+        """Do claims from one cursor, as last read, count what others have leased of their keys?"""
+        return shard is None or bool(self.states.last(claimant.key(shard)).cursor.in_lane)
+
     def cursors(self, group: Group, consumer_uid: str) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer) as stored, by the log's partition key."""
         return self.states.cursors.of_owner(group.uid, consumer_uid, consistent=True)
@@ -106,11 +110,8 @@ class Claimer:
         most_bytes: int = MAX_ANSWER_BYTES,
         acks: Acks | None = None,
     ) -> Claim | None:
-        """One claim on one shard, or on the retry lane (None); None after a lost race.
-
-        `most_bytes` bounds their size in the answer; the first message of an answer may be larger. Of `acks`, one lease
-        may be settled by the claim's write.
-        """
+        """One claim on one shard, or on the retry lane (None); None after a lost race. `most_bytes` bounds the size of
+        an answer of several messages. Of `acks`, one lease may be settled by the claim's write."""
         key, most = claimant.key(shard), self.rate_limits.most(claimant.group, most)
         for _ in range(_UNWANTED_WRITES):
             state = self.states.last(key)
@@ -118,9 +119,11 @@ class Claimer:
                 return Claim()
             cursor = acks.within(key, state) if acks else state.cursor
             now_ms = self.clock.now_ms()
-            looks = shard is None or bool(state.cursor.in_lane)
-            planner = self._planner(claimant, shard, now_ms, looks=looks)
-            token = self._token(claimant, state.cursor)
+            looks = self.looks_elsewhere(claimant, shard)
+            planner, token = (
+                self._planner(claimant, shard, now_ms, looks=looks),
+                self._token(claimant, state.cursor),
+            )
             plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
             if not (plan.granted_count or plan.selection.settled or plan.selection.passed_over):
                 return Claim(because=plan.because)
@@ -132,10 +135,7 @@ class Claimer:
             if permits < plan.granted_count:
                 if not permits:
                     return Claim(because=Because.RATE_LIMITED)
-                one_run = replace(claimant, run=min(claimant.run, permits))
-                planner = self._planner(one_run, shard, now_ms, looks=looks)
-                most = 1 if claimant.run else permits
-                plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
+                plan, after = planner.plan_within(permits, cursor, most_bytes, token)
                 self.rate_limits.put_back(claimant.group, permits - plan.granted_count)
             if not self._write(claimant, key, state, after, plan.dead, token):
                 self.rate_limits.put_back(claimant.group, plan.granted_count)
@@ -144,12 +144,12 @@ class Claimer:
                 acks.note_written()
             self._note_lapsed(claimant, shard, cursor, plan, now_ms)
             if plan.granted_count:
-                spans = plan.selection.granted
-                found = [(span.attempt, n, plan.messages[n]) for span in spans for n in span.offsets()]
-                messages = [planner.claimed_message(token, *each) for each in found]
-                if shard is None and not (messages := self._beside_shards(claimant, after, messages)):
-                    return Claim(because=Because.KEYS_WAIT)
-                claim = Claim(messages=messages, in_flight=claimant.in_flight(after))
+                messages = planner.granted(plan, token)
+                if shard is None:
+                    messages = self._beside_shards(claimant, after, messages)
+                claim = Claim(
+                    messages=messages, in_flight=claimant.in_flight(after), because=Because.KEYS_WAIT
+                )
                 return replace(claim, is_alone=plan.is_alone, has_tenants=plan.has_tenants)
         return Claim(has_left_off=True)
 
@@ -212,12 +212,10 @@ class Claimer:
         self, claimant: Claimant, shard: int | None, now_ms: int, *, looks: bool = False
     ) -> ClaimPlanner:
         """`looks`: it counts what the lane, or the shards of a lane's messages, have leased of each key, too."""
-        key = claimant.key(shard)
         return ClaimPlanner(
             reader=self.reader,
             claimant=claimant,
             shard=shard,
-            key=key,
             recent_tenants=self.recent_tenants,
             leased_in=lambda n: self._leased_in(claimant.key(n), now_ms) if looks else Counter(),
             now_ms=now_ms,
