@@ -120,10 +120,8 @@ class Claimer:
             cursor = acks.within(key, state) if acks else state.cursor
             now_ms = self.clock.now_ms()
             looks = self.looks_elsewhere(claimant, shard)
-            planner, token = (
-                self._planner(claimant, shard, now_ms, looks=looks),
-                self._token(claimant, state.cursor),
-            )
+            planner = self._planner(claimant, shard, now_ms, looks=looks)
+            token = self._token(claimant, state.cursor)
             plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
             if not (plan.granted_count or plan.selection.settled or plan.selection.passed_over):
                 return Claim(because=plan.because)
@@ -147,10 +145,8 @@ class Claimer:
                 messages = planner.granted(plan, token)
                 if shard is None:
                     messages = self._beside_shards(claimant, after, messages)
-                claim = Claim(
-                    messages=messages, in_flight=claimant.in_flight(after), because=Because.KEYS_WAIT
-                )
-                return replace(claim, is_alone=plan.is_alone, has_tenants=plan.has_tenants)
+                claim = Claim(messages=messages, in_flight=claimant.in_flight(after), is_alone=plan.is_alone)
+                return replace(claim, has_tenants=plan.has_tenants, because=Because.KEYS_WAIT)
         return Claim(has_left_off=True)
 
     def _token(self, claimant: Claimant, cursor: Cursor) -> str:

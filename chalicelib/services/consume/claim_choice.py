@@ -126,9 +126,8 @@ def because_of(policy: Policy, current: Cursor, choice: Choice, now_ms: int, *, 
     if not has_room or (policy.waits_in_cursor and not cursor_size.has_room_for_new(current)):
         return Because.CURSOR_FULL
     # Of those that are due, a policy that counts keys would have granted some.
-    is_kept = policy.of_key and any(
-        span.unit not in ("", HEAVY) for span in transitions.due_spans(current, now_ms)
-    )
+    due_spans = transitions.due_spans(current, now_ms)
+    is_kept = policy.of_key and any(span.unit not in ("", HEAVY) for span in due_spans)
     if policy.reads_units and (choice.passed_over or is_kept or (policy.holds_back and current.waiting)):
         return Because.KEYS_WAIT
     is_waited_for = current.leases or current.waiting or choice.passed_over

@@ -20,21 +20,13 @@ from ...domain.topic import passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import claim_choice, retry_lane
-from .claim_choice import (
-    Choice,
-    ClaimPlan,
-    choose,
-    cursor_behind,
-    dues,
-    fills_an_answer,
-    is_settled,
-    is_skipped,
-)
+from .claim_choice import ClaimPlan, choose, cursor_behind, dues, fills_an_answer, is_settled, is_skipped
 from .claimant import Claimant, ClaimedMessage
 from .tenants import RecentTenants
 
 _LOOKAHEAD = 1_000
 _BURIED_AT_ONCE = 200
+_LEASE_ENDED = "The lease ended before the message was settled."
 _Planned = tuple[ClaimPlan, Cursor]  # and the cursor after it
 
 
@@ -142,7 +134,12 @@ class ClaimPlanner:
         return replace(plan, is_alone=is_alone, because=because, has_tenants=has_tenants)
 
     def _mine(
-        self, current: Cursor, choice: Choice, messages: Mapping[int, Message], most: int, is_alone: bool
+        self,
+        current: Cursor,
+        choice: claim_choice.Choice,
+        messages: Mapping[int, Message],
+        most: int,
+        is_alone: bool,
     ) -> Selection:
         """What is chosen, but for what is left to others."""
         selection, count = choice.selection, choice.granted_count
@@ -379,12 +376,8 @@ class ClaimPlanner:
 
     def _claimed_message(self, token: str, attempt: int, offset: int, message: Message) -> ClaimedMessage:
         receipt = self._claimant.receipt(message, offset, token, self._now_ms)
-        return ClaimedMessage(
-            message,
-            attempts_before(message.draft) + attempt,
-            receipt,
-            self._claimant.unit(message, self._shard),
-        )
+        number, unit = attempts_before(message.draft) + attempt, self._claimant.unit(message, self._shard)
+        return ClaimedMessage(message, number, receipt, unit)
 
     def _record(self, candidate: Candidate, message: Message, span: Span | None) -> Record:
         """The DEAD record of a dead letter."""
@@ -392,7 +385,8 @@ class ClaimPlanner:
         reason = message.draft.dead_reason or why
         is_by_lapse = reason == DeadReason.ATTEMPTS_EXHAUSTED and span is not None and span.has_lapsed
         attempts = attempts_before(message.draft) + candidate.attempt - 1
-        return self._claimant.dead_record(message, attempts, reason, self._now_ms, is_by_lapse=is_by_lapse)
+        error = _LEASE_ENDED if is_by_lapse else None
+        return self._claimant.dead_record(message, attempts, reason, error, self._now_ms)
 
 
 def attempts_before(draft: Draft) -> int:

@@ -21,7 +21,6 @@ from ...modes import POLICIES, Keyed, Policy, Serial
 from . import retry_lane
 
 _UNLIMITED = 1 << 30
-_LEASE_ENDED = "The lease ended before the message was settled."
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +138,8 @@ class Claimant:
     def unit(self, message: Message, shard: int | None) -> str:
         """The message's unit, in a mode that has them: its key, or its shard. A lane (None) has messages of many
         shards."""
-        draft = message.draft
-        if not self.policy.reads_units or (self.policy.of_key and draft.ordering_key is None):
+        draft, policy = message.draft, self.policy
+        if not policy.reads_units or (policy.of_key and draft.ordering_key is None):
             return ""
         unit = unit_of(draft.ordering_key, draft.tenant)
         is_by_shard = shard is None and draft.ordering_key is draft.tenant is None
@@ -165,9 +164,9 @@ class Claimant:
         )
 
     def dead_record(
-        self, message: Message, attempts: int, reason: str, now_ms: int, *, is_by_lapse: bool
+        self, message: Message, attempts: int, reason: str, error: str | None, now_ms: int
     ) -> Record:
-        """The record of a message that a claim makes a dead letter; `is_by_lapse`: its last lease ended."""
+        """The record of a message that a claim makes a dead letter."""
         origin = message.draft.origin
         return Record(
             shard=message.shard,
@@ -177,7 +176,7 @@ class Claimant:
             at_ms=now_ms,
             consumer_uid=self.consumer_uid,
             reason=reason,
-            last_error=_LEASE_ENDED if is_by_lapse else None,
+            last_error=error,
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
             of=self.key(message.shard) if origin else None,
             message=retry_lane.content(message),

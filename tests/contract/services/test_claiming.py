@@ -394,21 +394,6 @@ def test_of_one_key_so_many_are_in_flight_as_key_concurrency_allows(stage: Stage
     assert sorted(desk.drain(group, 20)) == [0, 1, 3, 4, 5, 6, 7], "each is delivered"
 
 
-def test_a_redriven_message_waits_for_those_of_its_key_in_the_shard_and_in_the_lane(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group(key_concurrency=1)
-    desk.produce(*(make.draft(ordering_key="a") for _ in range(3)))
-    for _ in range(2):
-        desk.nack(group, desk.receive(group, 1), BURY)
-    (held,) = desk.receive(group)
-    assert redrive_first(desk.deps, desk.topic, group, 9) == 2
-    assert desk.receive(group) == []
-    desk.ack(group, [held])
-    assert len(desk.receive(group)) == 1
-    desk.produce(make.draft(ordering_key="a"))
-    assert desk.receive(group) == [], "new ones wait for what the lane has leased"
-
-
 @pytest.mark.parametrize("sources", [(None, 0), (0, None)], ids=["lane", "shard"])
 def test_claims_of_a_key_in_its_shard_and_in_the_lane_may_meet(
     stage: Stage, sources: tuple[int | None, int | None]
