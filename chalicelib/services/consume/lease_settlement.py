@@ -177,7 +177,9 @@ class LeaseSettlement:
             if leased_offsets < offsets and not is_consistent:
                 state, is_consistent = states.read(self.key), True
                 continue
-            if lease is None or not leased_offsets:
+            # Claims from other cursors may have counted it as over.
+            is_over = self._group.key_concurrency and lease and lease.deadline_ms <= self._now_ms
+            if lease is None or not leased_offsets or is_over:
                 return frozenset()
             self.owner = lease.owner
             names_all = lease.attempts().keys() <= offsets

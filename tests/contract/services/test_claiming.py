@@ -422,6 +422,9 @@ def test_claims_of_a_key_in_its_shard_and_in_the_lane_may_meet(
     ]  # the first may be by an old view
     (last,) = [each for messages in looks for each in messages]
     assert {each.attempt for each in (*held, last)} == {1, 2}
+    assert desk.extend(group, [last], 30) == [None]
+    stage.clock.advance(30 * SECOND_MS)
+    assert desk.extend(group, [last], 30) == ["RECEIPT_STALE"], "others may count it as over"
     assert desk.ack(group, [last]) == [None]
     desk.produce(make.draft(ordering_key="a"))
     assert len(desk.claim(claimant, 0, 9)) == 1
