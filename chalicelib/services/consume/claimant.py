@@ -163,20 +163,18 @@ class Claimant:
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
         )
 
-    def dead_record(
-        self, message: Message, attempts: int, reason: str, error: str | None, now_ms: int
-    ) -> Record:
+    def dead_record(self, message: Message, tries: int, reason: str, why: str | None, now_ms: int) -> Record:
         """The record of a message that a claim makes a dead letter."""
         origin = message.draft.origin
         return Record(
             shard=message.shard,
             offset=message.offset,
             status=Status.DEAD,
-            attempts=attempts,
+            attempts=tries,
             at_ms=now_ms,
             consumer_uid=self.consumer_uid,
             reason=reason,
-            last_error=error,
+            last_error=why,
             attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
             of=self.key(message.shard) if origin else None,
             message=retry_lane.content(message),

@@ -28,9 +28,7 @@ from .settle import Acks, Settler
 
 LAST_SHARE = 8  # one message in so many is of the last priority, if there are any
 LANE_SHARE = 4  # new messages come first: the lane gets one slot in so many while there are any
-_FEW_SHARDS = (
-    11  # one read unit mostly holds their cursors and the lane's; of more, the first mostly has enough
-)
+_FEW_SHARDS = 11  # one read unit mostly holds their cursors and the lane's; of more, the first has enough
 _LOST_RACES = 10  # per shard and call; the rest is left to the next receive
 _FAULTS = 2  # of different shards, in one pass: then the store itself has a fault
 _LAST_SOURCE_MS = 60_000  # how long a consumer begins with the shard that had messages last

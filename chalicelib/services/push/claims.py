@@ -45,9 +45,7 @@ class Claims:
         self.served: dict[int | None, None] = {}
         # By source: until when its messages wait for a full batch.
         self.fills_until_ms: dict[int | None, int] = {}
-        self.keys_wait: set[int | None] = (
-            set()
-        )  # sources whose messages may wait for keys leased in another one
+        self.keys_wait: set[int | None] = set()  # sources that may wait for keys leased in others
         self.unpermitted: CursorKey | None = None  # of a cursor whose messages wait for the group's rate
         self.has_left_off = False  # a claim ended before it found a message to deliver, or the end
         self._had_messages = False  # others have perhaps seen them

@@ -245,9 +245,7 @@ class DispatchRun:
                 if call.rest and call.results[-1].verdict is Verdict.DONE:
                     self._go_on(*topic_and_group, call, late, began_ms)
 
-    def _go_on(
-        self, topic: Topic, group: Group, call: EndedCall, late: Collection[Receipt], began_ms: int
-    ) -> None:
+    def _go_on(self, topic: Topic, group: Group, call: EndedCall, late: set[Receipt], began_ms: int) -> None:
         """Send the next messages of a run, whose lease the settlement of `began_ms` made longer; if they may not be
         sent any more, give them back."""
         last, next_one = call.claimed_messages[-1].receipt, call.rest[0].receipt
