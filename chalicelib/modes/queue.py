@@ -65,11 +65,7 @@ class Keyed:
     run = 0
 
     def select(
-        self,
-        cursor: Cursor,
-        returned: Sequence[Candidate],
-        unclaimed: Sequence[Candidate],
-        most: int,
+        self, cursor: Cursor, returned: Sequence[Candidate], unclaimed: Sequence[Candidate], most: int
     ) -> Selection:
         """As a queue does, but messages of busy keys are skipped: they wait in the cursor. Those behind the last that
         is granted stay unclaimed, to save a write, unless they are many."""

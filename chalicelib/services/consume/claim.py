@@ -119,8 +119,7 @@ class Claimer:
                 return Claim()
             cursor = acks.within(key, state) if acks else state.cursor
             now_ms = self.clock.now_ms()
-            looks = self.looks_elsewhere(claimant, shard)
-            planner = self._planner(claimant, shard, now_ms, looks=looks)
+            planner = self._planner(claimant, shard, now_ms, looks=self.looks_elsewhere(claimant, shard))
             token = self._token(claimant, state.cursor)
             plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
             if not (plan.granted_count or plan.selection.settled or plan.selection.passed_over):
@@ -273,9 +272,7 @@ class Claimer:
             if not plan.selection.settled:
                 return count
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)
-            if plan.selection.passed_over and not cursor_size.has_room_for_claim(
-                plan.cursor, after, message_count=0
-            ):
+            if plan.selection.passed_over and not cursor_size.has_room_for_claim(plan.cursor, after, 0):
                 return count  # the cursor is full: the next run continues
             if self._write(claimant, key, state, after, plan.dead, ""):
                 count += len(plan.dead)
