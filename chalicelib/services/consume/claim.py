@@ -96,7 +96,9 @@ class Claimer:
 
     def looks_elsewhere(self, claimant: Claimant, shard: int | None) -> bool:
         """Do claims from one cursor, as last read, count what others have leased of their keys?"""
-        return shard is None or bool(self.states.last(claimant.key(shard)).cursor.in_lane)
+        if not claimant.group.key_concurrency or shard is None:
+            return bool(claimant.group.key_concurrency)
+        return bool(self.states.last(claimant.key(shard)).cursor.in_lane)
 
     def cursors(self, group: Group, consumer_uid: str) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer) as stored, by the log's partition key."""
@@ -119,7 +121,7 @@ class Claimer:
                 return Claim()
             cursor = acks.within(key, state) if acks else state.cursor
             now_ms = self.clock.now_ms()
-            planner = self._planner(claimant, shard, now_ms, looks=self.looks_elsewhere(claimant, shard))
+            planner = self._planner(claimant, shard, now_ms, looks=shard is None or cursor.in_lane == 1)
             token = self._token(claimant, state.cursor)
             plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
             if not (plan.granted_count or plan.selection.settled or plan.selection.passed_over):
