@@ -85,7 +85,8 @@ class Cursor:
     which the log segment that holds `next` begins, as far as known (a hint that saves a read). `amended` holds the
     offsets whose messages were changed in the log, and perhaps some around them. `round` records how pull consumers
     share the shard. `skipped` counts the offsets that were settled without a delivery because the group does not want
-    them."""
+    them. `in_lane` is 1 while the retry lane may have leased messages of this shard, which count for
+    `key_concurrency`."""
 
     floor: int = 0
     next: int = 0
@@ -97,6 +98,7 @@ class Cursor:
     amended: Ranges = ()
     round: Round | None = None
     skipped: int = 0
+    in_lane: int = 0
 
     @property
     def settled(self) -> Ranges:

@@ -161,9 +161,15 @@ def extend(cursor: Cursor, token: str, deadline_ms: int) -> Cursor | None:
     return replace(cursor, leases={**cursor.leases, token: replace(lease, deadline_ms=deadline_ms)})
 
 
+def beside_lane(cursor: Cursor) -> Cursor:
+    """Note that the retry lane has leased messages of the shard, and raise the epoch: only claims that look there can
+    follow."""
+    return replace(cursor, in_lane=1, epoch=cursor.epoch + 1)
+
+
 def seek(cursor: Cursor, to: int) -> Cursor:
     """Start again at `to`: all leases and waiting offsets are dropped, every message from `to` on is delivered."""
-    return replace(start_at(to, cursor.epoch + 1), amended=cursor.amended)
+    return replace(start_at(to, cursor.epoch + 1), amended=cursor.amended, in_lane=cursor.in_lane)
 
 
 def amend(cursor: Cursor, offset: int) -> Cursor | None:

@@ -42,7 +42,7 @@ class Candidate:
     size: int = 0  # bytes it takes in an answer
     tenant: str | None = None
     is_skipped: bool = False  # a claim has left it behind for those of other tenants
-    in_shard: int = 0  # how many of its key the shard of a lane's entry has leased
+    elsewhere: int = 0  # how many of its key are leased in the lane or, of a lane's entry, in its shard
     turn: Turn = Turn.FIRST
 
 

@@ -65,11 +65,7 @@ class Keyed:
     run = 0
 
     def select(
-        self,
-        cursor: Cursor,
-        returned: Sequence[Candidate],
-        unclaimed: Sequence[Candidate],
-        most: int,
+        self, cursor: Cursor, returned: Sequence[Candidate], unclaimed: Sequence[Candidate], most: int
     ) -> Selection:
         """As a queue does, but messages of busy keys are skipped: they wait in the cursor. Those behind the last that
         is granted stay unclaimed, to save a write, unless they are many."""
@@ -81,7 +77,7 @@ class Keyed:
         next_offset = cursor.next
 
         def take(candidate: Candidate) -> bool:
-            in_flight = counts[candidate.unit] + candidate.in_shard
+            in_flight = counts[candidate.unit] + candidate.elsewhere
             if (candidate.unit and in_flight >= self.of_key) or len(granted) >= most:
                 return False
             counts[candidate.unit] += 1

@@ -168,6 +168,8 @@ def _expressions(change: Change) -> dict[str, Any]:
     removals += [entry("w", str(k)) for k in change.removed_waiting]
     if change.scalars is not None and change.scalars.round not in (None, change.before.round):
         sets.append(f"r = {value(text(_round_text(change.scalars.round)))}")
+    if change.scalars is not None and change.scalars.in_lane != change.before.in_lane:
+        sets.append(f"n = {value(number(change.scalars.in_lane))}")
     update = f"SET {', '.join(sets)}" if sets else ""
     if removals:
         update += f" REMOVE {', '.join(removals)}"
@@ -236,6 +238,7 @@ def _cursor(item: Item) -> Cursor:
         waiting=tuple(sorted(waiting_spans, key=lambda s: s.start)),
         amended=_parse_ranges(text_of(item, "a")),
         round=_parse_round(text_of(item, "r")),
+        in_lane=int(item["n"]["N"]) if "n" in item else 0,
         **{field: int(item[name]["N"]) for name, field in _SCALARS.items()},
     )
     # They would be granted again, and to list those of a damaged count may take all memory.
@@ -282,5 +285,6 @@ def _item(cursor: Cursor) -> Item:
         "w": {"M": {str(s.start): {"S": span_text(s, start=False)} for s in cursor.waiting}},
         **({"a": text(_ranges_text(cursor.amended))} if cursor.amended else {}),
         **({"r": text(_round_text(cursor.round))} if cursor.round else {}),
+        **({"n": number(cursor.in_lane)} if cursor.in_lane else {}),
         "v": {"N": FORMAT},
     }

@@ -31,6 +31,7 @@ Attribute names are short because a row is billed by its size, names included.
     e  N   epoch; claims and seeks are conditional on it and raise it by one
     f  N   floor        x  N  next        b  N  begin        g  N  where the segment that holds `next` begins
     k  N   how many offsets from `b` on were settled because nobody wants them
+    n  N   1: the retry lane may have leased messages of this shard: claims that count keys look there. Else 0 or absent
     l  M   leases: token → `spans;deadline ms;owner`. Settle and extend are conditional on their own entry. A token that
            ends in `-` is of a pulled lease.
     w  M   waiting spans: first offset → rest of the span

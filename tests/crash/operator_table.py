@@ -10,6 +10,7 @@ from typing import Any, cast
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.status import OVER
 from chalicelib.domain.topic import Consumer
+from chalicelib.services.consume.settle import Nack
 from chalicelib.services.manage.registry import Contact
 from chalicelib.store.control import Control
 from tests.crash.push_table import FAILS, GONE, ONCE, PUSHED, REFUSES, SERIAL, failed, in_lane, push
@@ -18,6 +19,7 @@ from tests.crash.scenes import (
     Act,
     Flow,
     Scene,
+    ack_held,
     answering,
     claim,
     leave_hole,
@@ -246,9 +248,25 @@ def _let_one_expire(scene: Scene, client: Runner) -> None:
 
 
 _again = steps(subscribe(), produce("later"))
+_ONE_OF_A_KEY = {**PUSHED, "key_concurrency": 1}
+
+
+def _redriven_of_a_key(scene: Scene, client: Runner) -> None:
+    """It is in the lane, and a new message of its key in the shard."""
+    client.produce(draft("a", ordering_key="k"))
+    client.nack(GROUP, client.receive(GROUP), Nack(dead_letter=True))
+    client.redrive(GROUP, client.letters(GROUP))
+    client.produce(draft("b", ordering_key="k"))
+
 
 OPERATOR_FLOWS: Mapping[str, Flow] = {
     # Dead letters
+    "push a redriven message and a new one of its key": Flow(
+        steps(subscribe(), push()), _redriven_of_a_key, group=_ONE_OF_A_KEY
+    ),
+    "claim a redriven message before a new one of its key": Flow(
+        claim(), _redriven_of_a_key, ack_held(), group=_ONE_OF_A_KEY
+    ),
     "redrive one": Flow(redrive, buried("a"), redrive_what_is_left, group=PUSHED),
     "redrive many": Flow(
         redrive, buried(*(f"m{n}" for n in range(_MANY))), redrive_what_is_left, group=PUSHED
@@ -392,6 +410,8 @@ OPERATOR_CALLS: Mapping[str, int] = {
     "edit what is in the retry lane": 33,
     "purge": 17,
     "purge what waits for timers": 13,
+    "push a redriven message and a new one of its key": 34,
+    "claim a redriven message before a new one of its key": 10,
     "redrive one": 17,
     "redrive many": 37,
     "redrive at a rate": 4,

@@ -119,6 +119,8 @@ def _draft(world: World, label: str) -> Draft:
     message = draft(label, padding=padding, ordering_key=rng.choice(_KEYS), tag=rng.choice(_TAGS))
     if world.plan.topic.get("priorities") and message.ordering_key is None:
         message = replace(message, priority=rng.choice((None, 0, 1)))
+    if world.plan.tenants and message.ordering_key is None:
+        message = replace(message, tenant=rng.choice((None, "large", "large", "small")))
     if rng.random() < 0.4:
         message = replace(message, dedup_id=f"id of {label}")
     if rng.random() < 0.1:

@@ -67,6 +67,7 @@ class SimClient(Client):
             self.deps.registry.sign_of_life(topic, consumer_group, who)
         with self.process.noting_leases() as leases:
             messages = super().receive(group, most, consumer, lease_seconds, acks=acks, is_run=is_run)
+        self.world.gets(group, messages)
         message_counts = Counter(each.receipt.token for each in messages)
         if any(count > message_counts[token] for token, count in leases.items()):
             # A claim's answer was lost, or messages without a body were not given back: their leases lapse.

@@ -44,6 +44,7 @@ def _judged(world: World, client: SimClient) -> Iterator[str]:
     violations = check(world.promises.resolved(world.events), end, 2 * world.plan.skew_ms)
     second_lives = _second_lives(world, end)
     yield from world.complaints
+    yield from (f"{name}: {law}" for name, flow in world.flows.items() for law in flow.too_fast())
     yield from (f"a thread failed: {error!r}" for error in world.scheduler.errors)
     yield from (f"{v.kind}: {v.about}" for v in violations if not _excused(world, v, second_lives))
     set_back_ms = 2 * world.plan.skew_ms if world.plan.steps_every_s else 0

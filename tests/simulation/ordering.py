@@ -59,7 +59,8 @@ def disordered(events: Sequence[Event], final: Final, promises: Promises, skew_m
 def _standing(events: Sequence[Event], final: Final, promises: Promises) -> Iterator[tuple[str, Standing]]:
     produces: defaultdict[str, list[Event]] = defaultdict(list)
     for event in events:
-        if event.op is Op.PRODUCE and event.unit != "-" and event.maybe and event.label not in promises.deals:
+        has_key = event.unit[:1] != "-"
+        if event.op is Op.PRODUCE and has_key and event.maybe and event.label not in promises.deals:
             produces[event.label].append(event)
     for label, of_label in produces.items():
         ids = {event.message_id for event in of_label if event.told is Told.OK} & set(

@@ -67,6 +67,7 @@ class Plan:
     looks: int = 0  # how often a reader asks for all numbers, while it goes on
     large: float = 0.0  # share of messages whose bodies lie in the blob store
     newcomers_s: float = 0.0  # subscribers register themselves, within so many seconds
+    tenants: bool = False  # messages without a key have some
     rivals: int = 0  # how many others change a delayed message at the same time
 
     @property
@@ -116,10 +117,33 @@ def plan_of(seed: int) -> Plan:
     return _broadened(replace(plan, most_calls=60_000) if plan.skew_ms == _APART_MS else plan)
 
 
-def plan_of_priorities(seed: int) -> Plan:
-    """The seed's world, in which messages without a key have priorities."""
-    plan = plan_of(seed)
-    return replace(plan, topic={**plan.topic, "priorities": 3})
+def plan_of_flow(seed: int) -> Plan:
+    """The seed's world with any of a rate, a bound for each key, tenants, a filter, delays and priorities of messages
+    without a key. Clocks agree and no process stands still: the laws of flow are about moments."""
+    rng, plan = random.Random(f"flow {seed}"), plan_of(seed)
+    return replace(
+        plan,
+        skew_ms=0,
+        steps_every_s=0.0,
+        faults=replace(plan.faults, pause=0.0),
+        topic={**plan.topic, "priorities": rng.choice((1, 3))},
+        groups=tuple(_controlled(rng, group) for group in plan.groups),
+        deeds=("redrive", "redrive", "redrive", "mend", *plan.deeds[:1]),
+        delayed=rng.choice((0, 4)),
+        deals=0,
+        tenants=rng.random() < 0.5,
+    )
+
+
+def _controlled(rng: random.Random, group: GroupPlan) -> GroupPlan:
+    """The group with any of these; with a bound for each key, its messages often become dead letters."""
+    drawn: dict[str, Any] = {"rate_limit": rng.choice((0.5, 3, 20)), "tags": ("red", "blue")}
+    if group.mode == "queue":
+        drawn |= {"key_concurrency": rng.choice((1, 1, 2)), "tenant_share": rng.choice((1, 50))}
+    settings = {**group.settings, **{name: value for name, value in drawn.items() if rng.random() < 0.5}}
+    if "key_concurrency" not in settings:
+        return replace(group, settings=settings)
+    return replace(group, settings=settings, pullers=2, called=1, moods={"good": 1, "refusing": 2})
 
 
 def plan_of_seeks(seed: int) -> Plan:

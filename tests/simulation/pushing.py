@@ -73,6 +73,10 @@ class Notes:
                 lane=d.receipt.entry is not None,
             )
             until_ms = d.receipt.claimed_ms + claim.lease_ms
+            # It was behind another in a run, and was given back with it.
+            self._granted = [
+                g for g in self._granted if g[1] != _FOREVER or _attempt(g[0]) != _attempt(event)
+            ]
             # The settlements of those before it in a run make the lease longer.
             self._granted.append((event, _FOREVER if d.is_in_run and d is not messages[0] else until_ms))
 
@@ -140,6 +144,7 @@ class NotingClaimer:
             self._notes.add(self._notes.answered(event, Told.UNKNOWN))
             raise
         self._notes.granted(event, claim.messages if claim else ())
+        self._world.gets(claimant.group.name, claim.messages if claim else ())
         return claim
 
 
@@ -180,6 +185,7 @@ class NotingSettler:
     ) -> None:
         reader = self._world.reader_by(receipt.group_uid, receipt.consumer_uid)
         if decision.disposition is Disposition.RELEASED:
+            self._world.flows[reader.partition("/")[0]].gives_back(receipt.token, receipt.id)
             self._notes.returned(receipt.token, receipt.id, counts=answer is not Told.OK)
             return
         self._notes.add(

@@ -12,6 +12,7 @@ from chalicelib.scheduler.sweeper import Sweeper
 from chalicelib.services.consume import claim_plan
 from chalicelib.services.consume.claim_plan import ClaimPlanner
 from chalicelib.services.consume.lease_settlement import LeaseSettlement
+from chalicelib.services.core.rate_limiter import RateLimits
 from chalicelib.services.inspect import surveyor
 from chalicelib.services.inspect.lookup import Filters
 from chalicelib.services.inspect.surveyor import Surveyor
@@ -27,7 +28,7 @@ from chalicelib.store.log import Log
 from chalicelib.store.timers import Timers
 from chalicelib.store.transactions import Transactions
 from tests.simulation.judge import play
-from tests.simulation.plan import plan_of_seeks
+from tests.simulation.plan import plan_of_flow, plan_of_seeks
 from tests.simulation.seeds import assert_seen
 from tests.support.planting import Bug, names_of
 
@@ -198,6 +199,18 @@ SOUGHT: dict[str, Bug] = {
 }
 """Seen where somebody counts all the time beside seeks."""
 
+FLOW: dict[str, tuple[int, Bug]] = {
+    "a shard that does not look at what the lane has leased": (
+        14,
+        Bug(transitions, "beside_lane", "in_lane=1", "in_lane=0"),
+    ),
+    "claims that ask for no permits": (
+        0,
+        Bug(RateLimits, "permits", "if group.rate_limit is None", "if True"),
+    ),
+}
+"""With a seed of those whose flow is controlled."""
+
 
 FIRST = {
     "an attempt that waited too long for its thread": (0,),
@@ -240,3 +253,10 @@ def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> No
 def test_a_planted_bug_is_seen_beside_seeks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     SOUGHT[name].plant(monkeypatch)
     assert any(play(seed, plan_of_seeks(seed))[1] for seed in range(20))
+
+
+@pytest.mark.parametrize("name", FLOW)
+def test_a_planted_bug_is_seen_where_flow_is_controlled(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    seed, bug = FLOW[name]
+    bug.plant(monkeypatch)
+    assert play(seed, plan_of_flow(seed))[1]

@@ -16,12 +16,13 @@ from chalicelib.domain.cursor_write import WriteRefused
 from chalicelib.domain.errors import HeadraceError
 from chalicelib.domain.segment import ShardKey
 from chalicelib.domain.times import SECOND_MS
+from chalicelib.services.consume.claimant import ClaimedMessage
 from chalicelib.services.core.wake import news_of, task_of
 from chalicelib.services.produce.check_back import Check
 from chalicelib.wiring import Deps
 from tests.simulation.clients import SimClient
 from tests.simulation.fleet import Fleet
-from tests.simulation.laws import broken
+from tests.simulation.laws import Flow, broken
 from tests.simulation.mistakes import mistakes
 from tests.simulation.plan import GroupPlan, Plan
 from tests.simulation.processes import Clock, Faults, Past, Process
@@ -72,6 +73,8 @@ class World:
         self.streams = True
         self.readers: dict[tuple[str, str], str] = {}  # by uids of the group and of a broadcast's consumer
         self.groups: dict[str, GroupPlan] = {g.name: g for g in plan.groups}
+        cursors_of = self.adapters.cursors.of_owner
+        self.flows = {g.name: Flow(g.settings, cursors_of) for g in plan.groups}
         self.bounds = {
             g.name: Bound(self, g.settings["max_in_flight"])
             for g in plan.groups
@@ -116,6 +119,11 @@ class World:
                 self.wakes.appended(args[0], args[1].first)
         if method == "transactions.prepare" and not answer:
             self.promises.prepared(args[0])
+
+    def gets(self, group: str, messages: Sequence[ClaimedMessage]) -> None:
+        """A consumer of the group was given these."""
+        for law in self.flows[group].gets(messages, self.scheduler.now) if group in self.flows else ():
+            self.accuse(f"{group}: {law}")
 
     def died(self, process: Process) -> None:
         process.notes.ended()

@@ -192,7 +192,7 @@ class Client:
             self._event(
                 Op.PRODUCE,
                 label=label_of(d.body),
-                unit=d.ordering_key or "-",
+                unit=d.ordering_key or f"-{d.tenant or ''}",
                 tag=d.tag or "",
                 dedup_id=d.dedup_id or (f"{name.name} {label_of(d.body)}" if name else ""),
                 expires=d.expires_ms is not None,

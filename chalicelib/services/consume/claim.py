@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from ...domain import cursor_size, notice
 from ...domain import cursor_transitions as transitions
-from ...domain.cursor import PULLED, RUN, Cursor
+from ...domain.cursor import PULLED, RUN, Cursor, Disposition, Result
+from ...domain.cursor_write import Change, change
 from ...domain.errors import Unavailable
 from ...domain.ids import base32
 from ...domain.limits import MAX_ANSWER_BYTES
@@ -93,6 +94,12 @@ class Claimer:
         cursor = self.states.last(key).cursor
         return not cursor.waiting and self.reader.is_end(key.shard, cursor.next)
 
+    def looks_elsewhere(self, claimant: Claimant, shard: int | None) -> bool:
+        """Do claims from one cursor, as last read, count what others have leased of their keys?"""
+        if not claimant.group.key_concurrency or shard is None:
+            return bool(claimant.group.key_concurrency)
+        return bool(self.states.last(claimant.key(shard)).cursor.in_lane)
+
     def cursors(self, group: Group, consumer_uid: str) -> dict[str, Cursor]:
         """All cursors of a group (in a broadcast: of a consumer) as stored, by the log's partition key."""
         return self.states.cursors.of_owner(group.uid, consumer_uid, consistent=True)
@@ -105,11 +112,8 @@ class Claimer:
         most_bytes: int = MAX_ANSWER_BYTES,
         acks: Acks | None = None,
     ) -> Claim | None:
-        """One claim on one shard, or on the retry lane (None); None after a lost race.
-
-        `most_bytes` bounds their size in the answer; the first message of an answer may be larger. Of `acks`, one lease
-        may be settled by the claim's write.
-        """
+        """One claim on one shard, or on the retry lane (None); None after a lost race. `most_bytes` bounds the size of
+        an answer of several messages. Of `acks`, one lease may be settled by the claim's write."""
         key, most = claimant.key(shard), self.rate_limits.most(claimant.group, most)
         for _ in range(_UNWANTED_WRITES):
             state = self.states.last(key)
@@ -117,7 +121,7 @@ class Claimer:
                 return Claim()
             cursor = acks.within(key, state) if acks else state.cursor
             now_ms = self.clock.now_ms()
-            planner = self._planner(claimant, shard, now_ms)
+            planner = self._planner(claimant, shard, now_ms, looks=shard is None or cursor.in_lane == 1)
             token = self._token(claimant, state.cursor)
             plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
             if not (plan.granted_count or plan.selection.settled or plan.selection.passed_over):
@@ -130,9 +134,7 @@ class Claimer:
             if permits < plan.granted_count:
                 if not permits:
                     return Claim(because=Because.RATE_LIMITED)
-                one_run = replace(claimant, run=min(claimant.run, permits))
-                planner, most = self._planner(one_run, shard, now_ms), 1 if claimant.run else permits
-                plan, after = planner.plan_that_fits(cursor, most, most_bytes, token)
+                plan, after = planner.plan_within(permits, cursor, most_bytes, token)
                 self.rate_limits.put_back(claimant.group, permits - plan.granted_count)
             if not self._write(claimant, key, state, after, plan.dead, token):
                 self.rate_limits.put_back(claimant.group, plan.granted_count)
@@ -141,11 +143,11 @@ class Claimer:
                 acks.note_written()
             self._note_lapsed(claimant, shard, cursor, plan, now_ms)
             if plan.granted_count:
-                spans = plan.selection.granted
-                found = [(span.attempt, n, plan.messages[n]) for span in spans for n in span.offsets()]
-                messages = [planner.claimed_message(token, *each) for each in found]
-                claim = Claim(messages=messages, in_flight=claimant.in_flight(after))
-                return replace(claim, is_alone=plan.is_alone, has_tenants=plan.has_tenants)
+                messages = planner.granted(plan, token)
+                if shard is None:
+                    messages = self._beside_shards(claimant, after, messages)
+                claim = Claim(messages=messages, in_flight=claimant.in_flight(after), is_alone=plan.is_alone)
+                return replace(claim, has_tenants=plan.has_tenants, because=Because.KEYS_WAIT)
         return Claim(has_left_off=True)
 
     def _token(self, claimant: Claimant, cursor: Cursor) -> str:
@@ -165,18 +167,54 @@ class Claimer:
                 is_ours = lease.token.split(".")[1].removesuffix(PULLED) == claimant.mark
                 if is_ours and lease.deadline_ms > now_ms:
                     began_ms = lease.deadline_ms - claimant.lease_seconds * 1000
-                    messages += self._planner(claimant, shard, began_ms).held(cursor, lease)
+                    held = self._planner(claimant, shard, began_ms).held(cursor, lease)
+                    messages += held if shard is not None else self._beside_shards(claimant, cursor, held)
         return messages
 
-    def _planner(self, claimant: Claimant, shard: int | None, now_ms: int) -> ClaimPlanner:
-        key = claimant.key(shard)
+    def _beside_shards(
+        self, claimant: Claimant, lane: Cursor, messages: Sequence[ClaimedMessage]
+    ) -> list[ClaimedMessage]:
+        """Of the messages that a claim of the lane granted, those that may be in flight beside what their shards have
+        leased of their keys: from now on claims there look at the lane. The others are given back untried."""
+        most, in_lane = claimant.group.key_concurrency, transitions.leased_counts(lane)
+        keyed = [each for each in messages if most and each.unit]
+        in_shards = {n: self._beside_lane(claimant.key(n)) for n in {each.message.shard for each in keyed}}
+        excess: list[Result] = []
+        for each in keyed:
+            if in_lane[each.unit] + in_shards[each.message.shard][each.unit] > (most or 0):
+                in_lane[each.unit] -= 1
+                excess.append(Result(each.receipt.leased_offset, Disposition.RELEASED))
+        if excess:
+            token = keyed[0].receipt.token
+            self.states.update(
+                claimant.key(None),
+                lambda state: change(state.cursor, transitions.settle(state.cursor, token, excess)[0]),
+            )
+            self.rate_limits.put_back(claimant.group, len(excess))
+        returned = {result.offset for result in excess}
+        return [each for each in messages if each.receipt.leased_offset not in returned]
+
+    def _beside_lane(self, key: CursorKey) -> Counter[str]:
+        """How many messages of each unit a shard has leased, when its claims begin to look at the lane."""
+
+        def looks(state: CursorSnapshot) -> Change | None:
+            cursor = state.cursor
+            return None if cursor.is_closed else change(cursor, transitions.beside_lane(cursor))
+
+        state = self.states.update(key, looks)
+        cursor = state.cursor if state else Cursor()
+        return transitions.leased_counts(transitions.lapse(cursor, self.clock.now_ms()))
+
+    def _planner(
+        self, claimant: Claimant, shard: int | None, now_ms: int, *, looks: bool = False
+    ) -> ClaimPlanner:
+        """`looks`: it counts what the lane, or the shards of a lane's messages, have leased of each key, too."""
         return ClaimPlanner(
             reader=self.reader,
             claimant=claimant,
             shard=shard,
-            key=key,
             recent_tenants=self.recent_tenants,
-            leased_in=lambda n: self._leased_in(claimant.key(n), now_ms),
+            leased_in=lambda n: self._leased_in(claimant.key(n), now_ms) if looks else Counter(),
             now_ms=now_ms,
         )
 
@@ -236,9 +274,7 @@ class Claimer:
             if not plan.selection.settled:
                 return count
             after = transitions.claim(plan.cursor, plan.selection, "", "", 0)
-            if plan.selection.passed_over and not cursor_size.has_room_for_claim(
-                plan.cursor, after, message_count=0
-            ):
+            if plan.selection.passed_over and not cursor_size.has_room_for_claim(plan.cursor, after, 0):
                 return count  # the cursor is full: the next run continues
             if self._write(claimant, key, state, after, plan.dead, ""):
                 count += len(plan.dead)

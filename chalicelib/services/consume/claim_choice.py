@@ -119,15 +119,16 @@ def choose(
     return Choice(selection, back_within, new_within, dead_candidates, passed_over, is_full)
 
 
-def because_of(policy: Policy, current: Cursor, choice: Choice, *, has_room: bool) -> Because:
+def because_of(policy: Policy, current: Cursor, choice: Choice, now_ms: int, *, has_room: bool) -> Because:
     """Why nothing is granted, if nothing is, as far as the claim has read. `has_room`: it could grant something."""
     if choice.granted_count:
         return Because.NOT_OWNER
     if not has_room or (policy.waits_in_cursor and not cursor_size.has_room_for_new(current)):
         return Because.CURSOR_FULL
-    busy = transitions.full_units(current, policy.of_key)
-    are_waiting = any(policy.holds_back or span.unit in busy for span in current.waiting)
-    if policy.reads_units and (choice.passed_over or are_waiting):
+    # Of those that are due, a policy that counts keys would have granted some.
+    due_spans = transitions.due_spans(current, now_ms)
+    is_kept = policy.of_key and any(span.unit not in ("", HEAVY) for span in due_spans)
+    if policy.reads_units and (choice.passed_over or is_kept or (policy.holds_back and current.waiting)):
         return Because.KEYS_WAIT
     is_waited_for = current.leases or current.waiting or choice.passed_over
     return Because.IN_FLIGHT if is_waited_for else Because.EMPTY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, islice, takewhile
@@ -12,14 +12,11 @@ from operator import itemgetter
 from ...domain import cursor_size, pull_share, ranges
 from ...domain import cursor_transitions as transitions
 from ...domain.cursor import Cursor, Lease, Selection, offset_state
-from ...domain.limits import MAX_ANSWER_BYTES, MAX_PASSED_OVER, MAX_RECEIVE
+from ...domain.limits import MAX_ANSWER_BYTES, MAX_OFFSET, MAX_PASSED_OVER, MAX_RECEIVE
 from ...domain.message import DeadReason, Draft, Message, is_expired
-from ...domain.receipt import Receipt
 from ...domain.record import Record
-from ...domain.sharding import unit_of
 from ...domain.spans import Span, coalesce, in_order
-from ...domain.status import Status
-from ...domain.topic import CursorKey, passes_filter
+from ...domain.topic import passes_filter
 from ...modes import Candidate, ClaimVerdict
 from ..core.log_reader import Freshness, LogReader, Slot
 from . import claim_choice, retry_lane
@@ -29,8 +26,8 @@ from .tenants import RecentTenants
 
 _LOOKAHEAD = 1_000
 _BURIED_AT_ONCE = 200
-_AFTER_ALL = 1 << 62
 _LEASE_ENDED = "The lease ended before the message was settled."
+_Planned = tuple[ClaimPlan, Cursor]  # and the cursor after it
 
 
 class ClaimPlanner:
@@ -42,30 +39,30 @@ class ClaimPlanner:
         reader: LogReader,
         claimant: Claimant,
         shard: int | None,
-        key: CursorKey,
         recent_tenants: RecentTenants,
-        leased_in: Callable[[int], Counter[str]],
+        leased_in: Callable[[int | None], Counter[str]],
         now_ms: int,
     ) -> None:
         self._reader = reader
         self._claimant = claimant
         self._policy = claimant.policy
         self._shard = shard
-        self._key = key
+        self._key = claimant.key(shard)
         self._recent_tenants = recent_tenants
         self._leased_in = cache(leased_in)
         self._may_skip = True  # messages of heavy tenants
+        self._keeps_entries = shard is None and not self._policy.reads_units  # a burial's: they are alike
         self._now_ms = now_ms
 
-    def plan_that_fits(
-        self, cursor: Cursor, most: int, most_bytes: int, token: str
-    ) -> tuple[ClaimPlan, Cursor]:
+    def plan_that_fits(self, cursor: Cursor, most: int, most_bytes: int, token: str) -> _Planned:
         """A plan, and the cursor after it; for fewer messages, if the cursor has no space for all."""
         deadline_ms = self._now_ms + self._claimant.lease_seconds * 1000
         while True:
             plan = self.plan(cursor, most, most_bytes)
             count = plan.granted_count
             after = transitions.claim(plan.cursor, plan.selection, token, self._claimant.owner, deadline_ms)
+            if count and self._policy.of_key and self._shard is not None:
+                after = replace(after, in_lane=int(any(self._leased_in(None))))
             if seat := self._claimant.seat:
                 left = plan.available - count
                 new_round = pull_share.after(cursor.round, seat, count, left, self._now_ms)
@@ -82,6 +79,12 @@ class ClaimPlanner:
                 self._policy = self._claimant.policy
             else:
                 most = count // 2 or min(1, most - 1)
+
+    def plan_within(self, permits: int, cursor: Cursor, most_bytes: int, token: str) -> _Planned:
+        """As `plan_that_fits`, for so many messages; of runs, for those of one unit."""
+        self._claimant = replace(self._claimant, run=min(self._claimant.run, permits))
+        self._policy = self._claimant.policy
+        return self.plan_that_fits(cursor, 1 if self._policy.run else permits, most_bytes, token)
 
     def plan(self, cursor: Cursor, most: int, most_bytes: int) -> ClaimPlan:
         """Read the messages that could be claimed and let the policy choose; read on if it passes many over."""
@@ -122,20 +125,31 @@ class ClaimPlanner:
                 break
             if len(ahead) == wanted_count:
                 wanted_count = min(_LOOKAHEAD, wanted_count * 2)
-        selection, granted_count = choice.selection, choice.granted_count
-        if granted_count and self._claimant.claimants > 1 and not is_alone:
-            part = self._claimant.part(cursor.round, granted_count, mine, self._now_ms)
-            if self._claimant.seat and self._recent_tenants.has_heavy(self._claimant.group.uid):
-                part = mine  # what the others would get might wait for slow messages
-            selection = self._policy.select(current, choice.back, choice.new_candidates, part)
-        if left := {n for n, each in messages.items() if self._claimant.leaves(each)}:
-            selection = claim_choice.leave_out(selection, left, current)
+        selection = self._mine(current, choice, messages, mine, is_alone)
         is_idle = has_tenants and not (selection.granted or selection.settled or self._policy.holds_back)
         if is_idle and len(ahead) < _LOOKAHEAD:
             selection = Selection(next=current.next)  # a write would only say that all of it waits
-        plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, granted_count)
-        because = claim_choice.because_of(self._policy, current, choice, has_room=mine > 0)
+        plan = self._plan(ahead, current, selection, messages, choice.dead_candidates, choice.granted_count)
+        because = claim_choice.because_of(self._policy, current, choice, self._now_ms, has_room=mine > 0)
         return replace(plan, is_alone=is_alone, because=because, has_tenants=has_tenants)
+
+    def _mine(
+        self,
+        current: Cursor,
+        choice: claim_choice.Choice,
+        messages: Mapping[int, Message],
+        most: int,
+        is_alone: bool,
+    ) -> Selection:
+        """What is chosen, but for what is left to others."""
+        selection, count = choice.selection, choice.granted_count
+        if count and self._claimant.claimants > 1 and not is_alone:
+            part = self._claimant.part(current.round, count, most, self._now_ms)
+            if self._claimant.seat and self._recent_tenants.has_heavy(self._claimant.group.uid):
+                part = most  # what the others would get might wait for slow messages
+            selection = self._policy.select(current, choice.back, choice.new_candidates, part)
+        left = {n for n, each in messages.items() if self._claimant.leaves(each)}
+        return claim_choice.leave_out(selection, left, current) if left else selection
 
     def _fairly(
         self, current: Cursor, back: list[Candidate], page: list[Slot], is_page_full: bool, trust: Freshness
@@ -168,7 +182,7 @@ class ClaimPlanner:
         """The messages of a lease, as when it was granted, at this planner's time."""
         attempts, trust = dict(sorted(lease.attempts().items())), self._trust(cursor)
         return [
-            self.claimed_message(lease.token, attempts[slot.offset], slot.offset, slot.message)
+            self._claimed_message(lease.token, attempts[slot.offset], slot.offset, slot.message)
             for slot in self._resolve_all(self._slots_at(attempts, trust), trust)
             if slot.message
         ]
@@ -184,21 +198,19 @@ class ClaimPlanner:
         new_candidates = [self._candidate(slot, None) for slot in ahead]
         staying = [c for c in new_candidates if not is_settled(c)]
         most = len(staying) if self._keeps_entries else MAX_PASSED_OVER
-        end = staying[most].offset if len(staying) > most else _AFTER_ALL
+        end = staying[most].offset if len(staying) > most else MAX_OFFSET
         settled = [c for c in new_candidates if is_settled(c) and c.offset < end]
         waiting_dead, new_dead, dead_candidates = claim_choice.within_bounds(back, settled, MAX_ANSWER_BYTES)
         selection = self._policy.select(current, waiting_dead, new_dead, 1)
         passed_over = [*kept_entries] if selection.next > current.next else []
         passed_over += [Span(c.offset, 1, c.attempt, c.unit) for c in staying if c.offset < selection.next]
         selection = replace(selection, passed_over=tuple(passed_over))
-        lapsed_slots = self._lapsed_entries(cursor, trust) if selection.settled else ()
-        messages = {s.offset: s.message for s in (*lapsed_slots, *slots, *ahead) if s.message}
+        lapsed = self._lapsed_entries(cursor, trust) if selection.settled and self._shard is None else ()
+        messages = {s.offset: s.message for s in (*lapsed, *slots, *ahead) if s.message}
         return self._plan(ahead, current, selection, messages, dead_candidates)
 
     def _lapsed_entries(self, cursor: Cursor, trust: Freshness) -> Iterable[Slot]:
         """A lane's entries whose leases have lapsed. Each names the message of the attempt."""
-        if self._shard is not None:
-            return ()
         overdue = [lease for lease in cursor.leases.values() if lease.deadline_ms <= self._now_ms]
         offsets = [offset for lease in overdue for offset in lease.attempts()]
         return self._reader.fetch(self._key.shard, offsets, trust).values()
@@ -237,7 +249,7 @@ class ClaimPlanner:
         candidates: list[Candidate] = []
         slots: list[Slot] = []
         size = 0
-        is_alone, left = False, 0
+        is_alone, left, leased = False, 0, transitions.leased_counts(current)
         queues = dues(self._policy, current, self._now_ms) if most else []
         while queues:
             turn = sorted(((*due, queue) for queue in queues for due in islice(queue, 1)), key=itemgetter(0))
@@ -249,19 +261,22 @@ class ClaimPlanner:
                 if is_alone and not all(map(is_settled, candidates)):
                     continue
                 slots += self._resolve_all(self._slots_at([offset], trust), trust)
-                if self._claimant.leaves(slots[-1].message):
+                candidate = self._candidate(slots[-1], span)
+                in_flight = candidate.elsewhere and candidate.elsewhere + leased[candidate.unit]
+                is_busy = in_flight >= max(1, self._policy.of_key) and not is_settled(candidate)
+                if is_busy or self._claimant.leaves(slots[-1].message):
                     left += 1
                     del slots[-1]
                     queues += [] if is_ordered or left > _LOOKAHEAD else [queue]
                     continue
-                candidates.append(self._candidate(slots[-1], span))
-                size += candidates[-1].size
-                if is_alone and not is_settled(candidates[-1]):
+                candidates.append(candidate)
+                size += candidate.size
+                if is_alone and not is_settled(candidate):
                     return candidates, slots, True
                 may_follow = len(slots) < run and (span.unit in units or len(units) < most)
-                if may_follow and not is_settled(candidates[-1]):
+                if may_follow and not is_settled(candidate):
                     units.add(span.unit)
-                if not is_ordered or may_follow or is_settled(candidates[-1]):
+                if not is_ordered or may_follow or is_settled(candidate):
                     queues.append(queue)
         return candidates, slots, False
 
@@ -304,11 +319,6 @@ class ClaimPlanner:
             ahead = self._ahead(cursor_behind(ahead, cursor), _BURIED_AT_ONCE, trust)
         return kept_entries, ahead
 
-    @property
-    def _keeps_entries(self) -> bool:
-        """Are the entries that a burial skips alike? They are in a lane without units."""
-        return self._shard is None and not self._policy.reads_units
-
     def _trust(self, cursor: Cursor) -> Freshness:
         """Which cached segments are acceptable; entries of a lane are never edited, so any are."""
         return self._reader.trust(self._claimant.group, self._claimant.consumer_uid, cursor.amended)
@@ -337,7 +347,7 @@ class ClaimPlanner:
             return Candidate(slot.offset, slot.count, verdict=ClaimVerdict.SETTLE)
         attempt = span.attempt if span else 1
         draft = slot.message.draft
-        unit = self._unit(slot.message) if self._policy.reads_units else ""
+        unit = self._claimant.unit(slot.message, self._shard)
         group = self._claimant.group
         is_owed = (
             draft.origin is not None
@@ -350,66 +360,33 @@ class ClaimPlanner:
         is_dead = is_exhausted or draft.dead_reason is not None or self._is_over(slot.message)
         verdict = ClaimVerdict.DELIVER if is_owed and not is_dead else ClaimVerdict.SETTLE
         skipped = span is not None and is_skipped(span)
-        dead = is_owed and is_dead
-        is_counted = self._shard is None and self._policy.of_key and unit
-        in_shard = self._leased_in(slot.message.shard)[unit] if is_counted else 0
-        fields = unit, verdict, dead, draft.weight, draft.tenant, skipped
-        return Candidate(slot.offset, 1, attempt, *fields, in_shard=in_shard)
-
-    def _unit(self, message: Message) -> str:
-        """The message's unit of order: its key, or its shard. A lane has messages of many shards."""
-        draft = message.draft
-        if self._policy.of_key and draft.ordering_key is None:
-            return ""
-        unit = unit_of(draft.ordering_key, draft.tenant)
-        is_by_shard = self._shard is None and draft.ordering_key is draft.tenant is None
-        return f"{unit}{message.shard}" if is_by_shard else unit
+        fields = unit, verdict, is_owed and is_dead, draft.weight, draft.tenant, skipped
+        other = slot.message.shard if self._shard is None else None
+        elsewhere = self._leased_in(other)[unit] if self._policy.of_key and unit else 0
+        return Candidate(slot.offset, 1, attempt, *fields, elsewhere=elsewhere)
 
     def _is_over(self, message: Message) -> bool:
-        in_lane = self._shard is None
-        ends_ms = message.ends_ms if in_lane else self._claimant.topic.keeps_until_ms(message)
+        ends_ms = message.ends_ms if self._shard is None else self._claimant.topic.keeps_until_ms(message)
         return ends_ms <= self._now_ms or is_expired(message.draft, self._now_ms)
 
-    def claimed_message(self, token: str, attempt: int, offset: int, message: Message) -> ClaimedMessage:
-        """The message at a leased offset, with its receipt."""
-        origin = message.draft.origin
-        receipt = Receipt(
-            group_uid=self._key.group_uid,
-            consumer_uid=self._key.consumer_uid,
-            id=message.id,
-            shard=message.shard,
-            offset=message.offset,
-            token=token,
-            last_attempt=self._claimant.last_attempt(message.draft),
-            claimed_ms=self._now_ms,
-            expires_ms=message.draft.expires_ms,
-            entry=offset if origin else None,
-            attempts_before_entry=origin.attempts if origin else 0,
-            attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
-        )
-        unit = self._unit(message) if self._policy.reads_units else ""
-        return ClaimedMessage(message, attempts_before(message.draft) + attempt, receipt, unit)
+    def granted(self, plan: ClaimPlan, token: str) -> list[ClaimedMessage]:
+        """The messages that a plan grants."""
+        found = [(span.attempt, n) for span in plan.selection.granted for n in span.offsets()]
+        return [self._claimed_message(token, attempt, n, plan.messages[n]) for attempt, n in found]
+
+    def _claimed_message(self, token: str, attempt: int, offset: int, message: Message) -> ClaimedMessage:
+        receipt = self._claimant.receipt(message, offset, token, self._now_ms)
+        number, unit = attempts_before(message.draft) + attempt, self._claimant.unit(message, self._shard)
+        return ClaimedMessage(message, number, receipt, unit)
 
     def _record(self, candidate: Candidate, message: Message, span: Span | None) -> Record:
         """The DEAD record of a dead letter."""
-        origin = message.draft.origin
-        reason = message.draft.dead_reason or (
-            DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED
-        )
+        why = DeadReason.EXPIRED if self._is_over(message) else DeadReason.ATTEMPTS_EXHAUSTED
+        reason = message.draft.dead_reason or why
         is_by_lapse = reason == DeadReason.ATTEMPTS_EXHAUSTED and span is not None and span.has_lapsed
-        return Record(
-            shard=message.shard,
-            offset=message.offset,
-            status=Status.DEAD,
-            attempts=attempts_before(message.draft) + candidate.attempt - 1,
-            at_ms=self._now_ms,
-            consumer_uid=self._key.consumer_uid,
-            reason=reason,
-            last_error=_LEASE_ENDED if is_by_lapse else None,
-            attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
-            of=self._claimant.key(message.shard) if origin else None,
-            message=retry_lane.content(message),
-        )
+        attempts = attempts_before(message.draft) + candidate.attempt - 1
+        error = _LEASE_ENDED if is_by_lapse else None
+        return self._claimant.dead_record(message, attempts, reason, error, self._now_ms)
 
 
 def attempts_before(draft: Draft) -> int:

@@ -11,11 +11,14 @@ from ...domain.cursor import RUN, Cursor
 from ...domain.message import Draft, Message
 from ...domain.pull_share import Round, Seat
 from ...domain.receipt import Receipt
+from ...domain.record import Record
 from ...domain.retry_policy import last_attempt
+from ...domain.sharding import unit_of
 from ...domain.spans import HEAVY
-from ...domain.status import Because
+from ...domain.status import Because, Status
 from ...domain.topic import CursorKey, Group, Topic, cursor_key
 from ...modes import POLICIES, Keyed, Policy, Serial
+from . import retry_lane
 
 _UNLIMITED = 1 << 30
 
@@ -131,6 +134,51 @@ class Claimant:
             return min(most, pull_share.room(round, self.seat, available, now_ms))
         batches = -(-available // (self.parts * self.batch))
         return min(most, batches * self.batch)
+
+    def unit(self, message: Message, shard: int | None) -> str:
+        """The message's unit, in a mode that has them: its key, or its shard. A lane (None) has messages of many
+        shards."""
+        draft, policy = message.draft, self.policy
+        if not policy.reads_units or (policy.of_key and draft.ordering_key is None):
+            return ""
+        unit = unit_of(draft.ordering_key, draft.tenant)
+        is_by_shard = shard is None and draft.ordering_key is draft.tenant is None
+        return f"{unit}{message.shard}" if is_by_shard else unit
+
+    def receipt(self, message: Message, offset: int, token: str, now_ms: int) -> Receipt:
+        """The receipt of a message that was leased at an offset of its shard or of the lane."""
+        origin = message.draft.origin
+        return Receipt(
+            group_uid=self.group.uid,
+            consumer_uid=self.consumer_uid,
+            id=message.id,
+            shard=message.shard,
+            offset=message.offset,
+            token=token,
+            last_attempt=self.last_attempt(message.draft),
+            claimed_ms=now_ms,
+            expires_ms=message.draft.expires_ms,
+            entry=offset if origin else None,
+            attempts_before_entry=origin.attempts if origin else 0,
+            attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
+        )
+
+    def dead_record(self, message: Message, tries: int, reason: str, why: str | None, now_ms: int) -> Record:
+        """The record of a message that a claim makes a dead letter."""
+        origin = message.draft.origin
+        return Record(
+            shard=message.shard,
+            offset=message.offset,
+            status=Status.DEAD,
+            attempts=tries,
+            at_ms=now_ms,
+            consumer_uid=self.consumer_uid,
+            reason=reason,
+            last_error=why,
+            attempts_before_redrive=origin.attempts_before_redrive if origin else 0,
+            of=self.key(message.shard) if origin else None,
+            message=retry_lane.content(message),
+        )
 
     def last_attempt(self, draft: Draft) -> int:
         """The number of a message's last attempt; a redriven message gets the full number again."""

@@ -34,6 +34,7 @@ class Already(Enum):
     SETTLED = "settled"
 
 
+_Decided = tuple[Receipt, SettleDecision, int]  # and the number of the attempt
 SettleAnswer = HeadraceError | Already | None
 
 
@@ -67,6 +68,7 @@ class LeaseSettlement:
         self._token = token
         self._now_ms = context.clock.now_ms()
         self._steps = StepMaker(reader=context.reader, topic=topic, group=group, key=key, now_ms=self._now_ms)
+        self._holds_back = POLICIES[group.mode].holds_back
         self.owner = ""  # known once the lease was found
         self.holes: set[int] = set()  # in a run: not settled, since one before them is not
         self._known: dict[tuple[int, int], TraceEntry] = {}
@@ -114,7 +116,7 @@ class LeaseSettlement:
 
     def _decide(
         self, state: CursorSnapshot, lease: Lease, receipts: Sequence[Receipt], rule: Decide
-    ) -> list[tuple[Receipt, SettleDecision, int]]:
+    ) -> list[_Decided]:
         """The decision and the attempt number of each receipt, in the log's order. What has a key waits in place."""
         self._steps.amended, self.owner = state.cursor.amended, lease.owner
         attempts = lease.attempts()
@@ -138,9 +140,7 @@ class LeaseSettlement:
         steps = that_fit(self._steps_of(lease, self._decide(state, lease, receipts, rule)))
         return steps if len(steps) == len(receipts) and not any(s.actions or s.ended for s in steps) else []
 
-    def _steps_of(
-        self, lease: Lease, decisions: Sequence[tuple[Receipt, SettleDecision, int]]
-    ) -> Iterator[Step]:
+    def _steps_of(self, lease: Lease, decisions: Sequence[_Decided]) -> Iterator[Step]:
         """The steps of these decisions; in a run, a message that does not succeed gives back those behind it."""
         if not lease.run_ms:
             yield from (self._steps.step(*each) for each in decisions)
@@ -177,7 +177,9 @@ class LeaseSettlement:
             if leased_offsets < offsets and not is_consistent:
                 state, is_consistent = states.read(self.key), True
                 continue
-            if lease is None or not leased_offsets:
+            # Claims from other cursors may have counted it as over.
+            is_over = self._group.key_concurrency and lease and lease.deadline_ms <= self._now_ms
+            if lease is None or not leased_offsets or is_over:
                 return frozenset()
             self.owner = lease.owner
             names_all = lease.attempts().keys() <= offsets
@@ -219,11 +221,6 @@ class LeaseSettlement:
         if self._holds_back or not _returns_any(steps):
             return True
         return cursor_size.has_room_for_returns(self.after(state.cursor, steps))
-
-    @property
-    def _holds_back(self) -> bool:
-        """Do messages wait in this cursor for others before them?"""
-        return POLICIES[self._group.mode].holds_back
 
     def _write(self, state: CursorSnapshot, steps: Sequence[Step]) -> CursorSnapshot | None:
         records = [step.record for step in steps if step.record]

@@ -28,15 +28,15 @@ from .settle import Acks, Settler
 
 LAST_SHARE = 8  # one message in so many is of the last priority, if there are any
 LANE_SHARE = 4  # new messages come first: the lane gets one slot in so many while there are any
-_FEW_SHARDS = (
-    11  # one read unit mostly holds their cursors and the lane's; of more, the first mostly has enough
-)
+_FEW_SHARDS = 11  # one read unit mostly holds their cursors and the lane's; of more, the first has enough
 _LOST_RACES = 10  # per shard and call; the rest is left to the next receive
 _FAULTS = 2  # of different shards, in one pass: then the store itself has a fault
 _LAST_SOURCE_MS = 60_000  # how long a consumer begins with the shard that had messages last
 _STAY = 4  # one receive in so many starts at a random shard
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0  # each look costs half a read unit per shard
+
+_BUSY = Claim()
 
 # A shard, or None for the retry lane, and how many messages the answer may have after it: an urgent shard leaves room
 # for the last priority, and comes again.
@@ -107,16 +107,10 @@ class Receiver:
             if received or seconds_left <= 0 or self.is_ending():
                 return received
             until_free = (self.claimer.rate_limits.free_ms(group) - self.clock.now_ms()) / 1000
-            self.clock.sleep(
-                min(until_free if until_free > 0 else pause, _LONGEST_PAUSE_SECONDS, seconds_left)
-            )
+            seconds = until_free if until_free > 0 else pause
+            self.clock.sleep(min(seconds, _LONGEST_PAUSE_SECONDS, seconds_left))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS) if until_free <= 0 else pause
-            try:
-                now = self._now(topic, group, consumer, instance)
-            except HeadraceError:
-                if acks.answers:
-                    break  # an error would say that nothing was acknowledged
-                raise
+            now = self._now(topic, group, consumer, instance, acks)
             if now is None:
                 break
             topic, group, consumer = now
@@ -124,16 +118,21 @@ class Receiver:
         return Received()
 
     def _now(
-        self, topic: Topic, group: Group, consumer: Consumer | None, instance: str | None
+        self, topic: Topic, group: Group, consumer: Consumer | None, instance: str | None, acks: Acks
     ) -> tuple[Topic, Group, Consumer | None] | None:
         """All as it is after a pause: the topic may have more shards, and the group may be paused or resumed. None if
         the group was created again, perhaps in another mode: the next call uses that one."""
-        topic = self.catalog.topic(topic.name)
-        current_group = self.catalog.group(topic, group.name)
-        if current_group.uid != group.uid:
-            return None
-        if consumer is not None and instance is not None:
-            consumer = self.catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
+        try:
+            topic = self.catalog.topic(topic.name)
+            current_group = self.catalog.group(topic, group.name)
+            if current_group.uid != group.uid:
+                return None
+            if consumer is not None and instance is not None:
+                consumer = self.catalog.consumer(topic, group, consumer.name).with_instance(instance, "")
+        except HeadraceError:
+            if acks.answers:
+                return None  # an error would say that nothing was acknowledged
+            raise
         return topic, current_group, consumer
 
     def _claimant(
@@ -195,8 +194,7 @@ class Receiver:
         queue = deque((*source, 0, False) for source in self._lapsed_first(claimant, sources))
         acks.settle({claimant.key(shard) for shard, *_ in queue})
         shards_tried = 0
-        claimed_messages: list[ClaimedMessage] = []
-        faults: list[Unavailable] = []
+        claimed_messages, faults = list[ClaimedMessage](), list[Unavailable]()
         reasons = {self.empty_lanes.get(claimant.key(None)) or Because.EMPTY}
         size = 0
         while queue and len(claimed_messages) < most and size < MAX_ANSWER_BYTES and len(faults) < _FAULTS:
@@ -208,17 +206,14 @@ class Receiver:
                 queue += [(shard, most, losses, was_busy)] if shard is not None else []
                 continue
             shards_tried += shard is not None
-            lock = self._locks.of(claimant.key(shard), threading.Lock)
-            if not lock.acquire(blocking=was_busy):
-                queue.append((shard, limit, losses, True))
-                continue
             try:
-                claim = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size, acks)
+                claim = self._claim(claimant, shard, count, MAX_ANSWER_BYTES - size, acks, waits=was_busy)
             except Unavailable as error:
                 faults.append(error)  # what the other shards granted belongs to the caller now
                 continue
-            finally:
-                lock.release()
+            if claim is _BUSY:
+                queue.append((shard, limit, losses, True))
+                continue
             reasons.add(claim.because if claim else Because.IN_FLIGHT)  # others took what was there
             if claim is None:
                 queue += [(shard, limit, losses + 1, was_busy)] if losses < _LOST_RACES else []
@@ -272,20 +267,27 @@ class Receiver:
         return [shard for shard in (*shards[first:], *shards[:first]) if shard not in own]
 
     def _claim(
-        self, claimant: Claimant, shard: int | None, most: int, most_bytes: int, acks: Acks
+        self, claimant: Claimant, shard: int | None, most: int, most_bytes: int, acks: Acks, *, waits: bool
     ) -> Claim | None:
-        """One claim; notes a retry lane that has nothing, unless something was put there meanwhile."""
+        """One claim; _BUSY while another thread claims from the same source, unless it `waits` for it. Notes a retry
+        lane that has nothing, unless something was put there meanwhile."""
+        lock = self._locks.of(claimant.key(shard), threading.Lock)
+        if not lock.acquire(blocking=waits):
+            return _BUSY
         if claimant.run:
             claimant, most = replace(claimant, run=most), 1
-        if shard is not None:
-            return self.claimer.claim(claimant, shard, most, most_bytes, acks)
-        with self.empty_lanes.calling(claimant.key(None)) as call:
-            claim = self.claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
-            passing = {Because.RATE_LIMITED, *([Because.KEYS_WAIT] if claimant.policy.of_key else [])}
-            is_known = claim and claim.because not in passing
-            if claim and is_known and not claim.messages and not claim.has_left_off:
-                call.keep(claim.because)
-            return claim
+        try:
+            if shard is not None:
+                return self.claimer.claim(claimant, shard, most, most_bytes, acks)
+            with self.empty_lanes.calling(claimant.key(None)) as call:
+                claim = self.claimer.claim(replace(claimant, seat=None), None, most, most_bytes)
+                passing = {Because.RATE_LIMITED, *([Because.KEYS_WAIT] if claimant.policy.of_key else [])}
+                is_known = claim and claim.because not in passing
+                if claim and is_known and not claim.messages and not claim.has_left_off:
+                    call.keep(claim.because)
+                return claim
+        finally:
+            lock.release()
 
     def _note_source(self, who: str, shard: int, claim: Claim) -> None:
         self._last_sources.put(who, shard)

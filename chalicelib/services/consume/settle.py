@@ -33,6 +33,7 @@ class Nack:
 
 
 Alive = Callable[[Topic, Group, str], None]  # the consumer with this uid has just shown a sign of life
+_Answers = list[SettleAnswer]
 Members = list[tuple[int, Receipt]]  # the receipts of one lease, each with its place in the call
 
 
@@ -78,9 +79,7 @@ class Settler:
         self._settle_valid(topic, group, answers, valid_receipts, rule)
         return answers
 
-    def extend(
-        self, topic: Topic, group: Group, receipts: Sequence[str], lease_seconds: int
-    ) -> list[SettleAnswer]:
+    def extend(self, topic: Topic, group: Group, receipts: Sequence[str], lease_seconds: int) -> _Answers:
         """Move the deadline of the receipts' leases to `lease_seconds` from now. A lease with messages that are not
         named is only made longer, since another worker may hold them."""
         deadline_ms = self._context.clock.now_ms() + lease_seconds * 1000
@@ -121,9 +120,7 @@ class Settler:
             for i, receipt in members:
                 answers[i] = lease.answer_to_repeat(receipt, rule)
 
-    def settle(
-        self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Decide
-    ) -> list[SettleAnswer]:
+    def settle(self, topic: Topic, group: Group, receipts: Sequence[Receipt], rule: Decide) -> _Answers:
         """Settle deliveries as `rule` decides; per receipt None or the error."""
         return self._settle(topic, group, receipts, rule, set())
 

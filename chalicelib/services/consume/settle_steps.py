@@ -31,11 +31,8 @@ _GRACE_MS = RETENTION_GRACE // timedelta(milliseconds=1)
 # How long a retry may wait in its lane: if the message's row may expire before, the entry holds the content.
 _LANE_SLACK_MS = DAY_MS
 
-_STATUSES = {
-    Disposition.SUCCESS: Status.SUCCESS,
-    Disposition.RETRY: Status.RETRYING,
-    Disposition.DEAD: Status.DEAD,
-}
+_ENDS = {Disposition.SUCCESS: Status.SUCCESS, Disposition.DEAD: Status.DEAD}
+_STATUSES = {**_ENDS, Disposition.RETRY: Status.RETRYING}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ _GATHER_SECONDS = 0.02  # results within this time are settled together
 LOOK_SECONDS = 1.0  # while an attempt runs, new messages are looked for this often
 _PART = 10  # messages of a run that are settled together, or those of
 _PART_MS = 1_000
+_Messages = Sequence[ClaimedMessage]
 _NO_SECRET_PAUSE_MS = 10_000  # before another try, where the signing secret cannot be decrypted now
 
 
@@ -61,9 +62,7 @@ class Calls:
         self._events.get()
         return True
 
-    def start(
-        self, pool: Executor, sources: Sources, claimant: Consumer, messages: Sequence[ClaimedMessage]
-    ) -> None:
+    def start(self, pool: Executor, sources: Sources, claimant: Consumer, messages: _Messages) -> None:
         """Send the messages that `claimant` was granted, each in its call or together, as the group says."""
         by_consumer: dict[Consumer, list[ClaimedMessage]] = {}
         for claimed_message in messages:
@@ -78,9 +77,7 @@ class Calls:
                     held = CallResult(Verdict.NOT_ATTEMPTED, retry_after_ms=pause_ms)
                     self._events.put(EndedCall(consumer, batch, (held,) * len(batch)))
 
-    def send(
-        self, pool: Executor, sources: Sources, consumer: Consumer, batch: Sequence[ClaimedMessage]
-    ) -> None:
+    def send(self, pool: Executor, sources: Sources, consumer: Consumer, batch: _Messages) -> None:
         """Send a batch together, or the first messages of a run one after the other."""
         self.capacity.count(consumer, batch, +1)
         send = self._send_in_turn if batch[0].is_in_run else self._send
@@ -92,13 +89,11 @@ class Calls:
         """The requests that have ended, with those that end right after. Empty after so many seconds, or when woken:
         look for new messages."""
         calls: list[EndedCall] = []
-        calls_under_way = self.capacity.under_way
+        left = self.capacity.under_way
         try:
-            while calls_under_way > 0 and (
-                event := self._events.get(timeout=_GATHER_SECONDS if calls else seconds)
-            ):
+            while left > 0 and (event := self._events.get(timeout=_GATHER_SECONDS if calls else seconds)):
                 calls.append(event)
-                calls_under_way -= 1 if event.claimed_messages[0].is_in_run else len(event.claimed_messages)
+                left -= 1 if event.claimed_messages[0].is_in_run else len(event.claimed_messages)
         except queue.Empty:
             pass
         return self._no_longer_under_way(calls)
@@ -127,7 +122,7 @@ class Calls:
         self._events.put(EndedCall(consumer, batch[: len(results)], results, batch[len(results) :]))
 
     def _send_in_turn(
-        self, sources: Sources, consumer: Consumer, run: Sequence[ClaimedMessage], seconds: float
+        self, sources: Sources, consumer: Consumer, run: _Messages, seconds: float
     ) -> tuple[CallResult, ...]:
         """Send messages of a run until it is time to settle some, or one does not succeed."""
         until_ms = self.context.clock.now_ms() + _PART_MS

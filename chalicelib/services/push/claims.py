@@ -45,6 +45,7 @@ class Claims:
         self.served: dict[int | None, None] = {}
         # By source: until when its messages wait for a full batch.
         self.fills_until_ms: dict[int | None, int] = {}
+        self.keys_wait: set[int | None] = set()  # sources that may wait for keys leased in others
         self.unpermitted: CursorKey | None = None  # of a cursor whose messages wait for the group's rate
         self.has_left_off = False  # a claim ended before it found a message to deliver, or the end
         self._had_messages = False  # others have perhaps seen them
@@ -149,13 +150,8 @@ class Claims:
             if claim.because is Because.RATE_LIMITED:
                 self.unpermitted = claimant.key(shard)
                 return
-            self.fills_until_ms.pop(shard, None)
-            if claim.fills_until_ms:
-                self.fills_until_ms[shard] = claim.fills_until_ms
+            self._note(claimant, shard, claim)
             if claim.messages:
-                self._had_messages = True
-                self.served[shard] = None
-                self.last_shards |= {} if shard is None else {shard - shard % MAX_SHARDS: shard}
                 served_uids.add(next_consumers[0].uid)
                 free -= len(in_units(claim.messages))
                 sendable = self._within_bounds(sources, claimant, claim)
@@ -171,6 +167,19 @@ class Claims:
                 if claimant.room(self.claimer.in_flight(claimant, shard)) > 0:
                     self.capacity.is_limited = was_limited
                 return
+
+    def _note(self, claimant: Claimant, shard: int | None, claim: Claim) -> None:
+        """Note what a claim found, and what its source waits for."""
+        self.fills_until_ms.pop(shard, None)
+        if claim.fills_until_ms:
+            self.fills_until_ms[shard] = claim.fills_until_ms
+        self.keys_wait.discard(shard)
+        if claim.messages:
+            self._had_messages = True
+            self.served[shard] = None
+            self.last_shards |= {} if shard is None else {shard - shard % MAX_SHARDS: shard}
+        elif claim.because is Because.KEYS_WAIT and self.claimer.looks_elsewhere(claimant, shard):
+            self.keys_wait.add(shard)
 
     def _in_order(self, sources: Sources, shard: int | None) -> Sequence[Consumer]:
         """The consumers of a source, rotated with each claim (in whichever process), and by shard: where little is

@@ -30,6 +30,7 @@ _MOST_AHEAD_MS = 60_000
 _SHORTEST_WAIT_MS = 20
 _LONGEST_WAIT_MS = 1_000  # for a permit
 _EARLY_MS = 300
+_KEYS_LOOK_MS = 5_000  # where messages may wait for what another source has leased of their keys
 _STEP_MS, _SECOND_STEP_MS = 250, 5_000  # of the timers that a run, and a second one beside it, leave
 _ACCEPTED = 202
 
@@ -119,6 +120,7 @@ class DispatchRun:
         dues += ((due_ms, shard or 0) for shard, due_ms in self._claims.fills_until_ms.items())
         if wait_ms := self._permit_wait_ms():
             dues.append((self._return_ms(wait_ms), self.task.worker))
+        dues += ((self._return_ms(_KEYS_LOOK_MS), shard or 0) for shard in self._claims.keys_wait)
         for shard in shards:
             key = cursor_key(topic, group, shard, self.task.consumer_uid)
             dues += ((due_ms, shard or 0) for due_ms in self._context.claimer.dues_ms(key, seconds))
@@ -243,9 +245,7 @@ class DispatchRun:
                 if call.rest and call.results[-1].verdict is Verdict.DONE:
                     self._go_on(*topic_and_group, call, late, began_ms)
 
-    def _go_on(
-        self, topic: Topic, group: Group, call: EndedCall, late: Collection[Receipt], began_ms: int
-    ) -> None:
+    def _go_on(self, topic: Topic, group: Group, call: EndedCall, late: set[Receipt], began_ms: int) -> None:
         """Send the next messages of a run, whose lease the settlement of `began_ms` made longer; if they may not be
         sent any more, give them back."""
         last, next_one = call.claimed_messages[-1].receipt, call.rest[0].receipt

@@ -283,10 +283,8 @@ class Capacity:
     def allowance(self, sources: Sources) -> int:
         """The largest number of messages in flight that the health of any one consumer allows; 0 if all circuits are
         open."""
-        allowances = [
-            self._context.subscriber_health.allowance(c, sources.most) for c in sources.consumers_of(None)
-        ]
-        return max(allowances, default=0)
+        allowance = self._context.subscriber_health.allowance
+        return max((allowance(each, sources.most) for each in sources.consumers_of(None)), default=0)
 
     def room(self, sources: Sources, shard: int | None, consumer: Consumer) -> int:
         """How many more messages of a source (a shard; None: the retry lane) a consumer may have in flight now. 0 while

@@ -158,7 +158,6 @@ def planner(desk: Desk, group: Group, reader: LogReader | None = None) -> ClaimP
         reader=reader or desk.deps.reader,
         claimant=Claimant(topic=desk.topic, group=group, lease_seconds=30),
         shard=0,
-        key=cursor_key(desk.topic, group, 0),
         recent_tenants=desk.deps.recent_tenants,
         leased_in=lambda _: Counter(),
         now_ms=desk.stage.clock.now_ms(),
@@ -395,18 +394,41 @@ def test_of_one_key_so_many_are_in_flight_as_key_concurrency_allows(stage: Stage
     assert sorted(desk.drain(group, 20)) == [0, 1, 3, 4, 5, 6, 7], "each is delivered"
 
 
-def test_a_redriven_message_waits_for_those_of_its_key_in_the_shard_and_in_the_lane(stage: Stage) -> None:
+@pytest.mark.parametrize("sources", [(None, 0), (0, None)], ids=["lane", "shard"])
+def test_claims_of_a_key_in_its_shard_and_in_the_lane_may_meet(
+    stage: Stage, sources: tuple[int | None, int | None]
+) -> None:
+    """Of two at the same time, each by what it read before the other, one gets it. Neither attempt is lost."""
     desk = Desk.at(stage)
     group = desk.group(key_concurrency=1)
-    desk.produce(*(make.draft(ordering_key="a") for _ in range(3)))
-    for _ in range(2):
-        desk.nack(group, desk.receive(group, 1), BURY)
-    (held,) = desk.receive(group)
-    assert redrive_first(desk.deps, desk.topic, group, 9) == 2
-    assert desk.receive(group) == []
-    desk.ack(group, [held])
-    assert len(desk.receive(group)) == 1
-    assert desk.receive(group) == []
+    claimant = Claimant(topic=desk.topic, group=group, lease_seconds=30)
+    desk.produce(make.draft("redriven", ordering_key="a"))
+    desk.nack(group, desk.receive(group), BURY)
+    assert redrive_first(desk.deps, desk.topic, group, 9) == 1
+    desk.produce(make.draft("new", ordering_key="a"))
+    rivals, held = [sources[1]], list[ClaimedMessage]()
+
+    def rival_comes_first(name: str, *_: Any) -> bool:
+        if name == "write" and rivals:
+            held.extend(desk.claim(claimant, rivals.pop(), 9))
+        return False
+
+    held += another(desk, rival_comes_first).claim(claimant, sources[0], 9)
+    assert len(held) == 1
+    assert [*desk.claim(claimant, 0, 9), *desk.claim(claimant, None, 9)] == []
+    assert desk.ack(group, held) == [None]
+    looks = [
+        desk.claim(claimant, source, 9) for source in (0, None, 0, None)
+    ]  # the first may be by an old view
+    (last,) = [each for messages in looks for each in messages]
+    assert {each.attempt for each in (*held, last)} == {1, 2}
+    assert desk.extend(group, [last], 30) == [None]
+    stage.clock.advance(30 * SECOND_MS)
+    assert desk.extend(group, [last], 30) == ["RECEIPT_STALE"], "others may count it as over"
+    assert desk.ack(group, [last]) == [None]
+    desk.produce(make.draft(ordering_key="a"))
+    assert len(desk.claim(claimant, 0, 9)) == 1
+    assert desk.cursor(group).in_lane == 0, "no claim looks at an empty lane twice"
 
 
 def test_key_concurrency_may_change_while_messages_are_leased(stage: Stage) -> None:

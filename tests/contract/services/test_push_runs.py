@@ -71,6 +71,29 @@ def test_no_more_of_a_key_is_pushed_at_once_than_key_concurrency_allows(stage: S
     assert max(under_way) == 2
 
 
+def test_what_waits_for_a_key_that_was_pulled_from_another_source_is_pushed_soon_after(stage: Stage) -> None:
+    """A redriven letter and a new message. The end of the pulled one wakes the run of its own source alone."""
+    desk = PushDesk.at(stage, shards=2)
+    group = desk.group(key_concurrency=1, max_in_flight=1000)
+    new = make.draft(ordering_key="a", shard=1)
+    puller = Claimant(topic=desk.topic, group=group, lease_seconds=300)
+    desk.subscriber(group, "one")
+    for held_in, pushed in ((1, 0), (None, 3)):
+        desk.produce(new)
+        desk.nack(group, desk.receive(group, 1), Nack(dead_letter=True))
+        assert redrive_first(desk.deps, desk.topic, group, 9) == 1
+        if held_in:
+            desk.produce(new)
+        (held,) = desk.claim(puller, held_in, 1)
+        if not held_in:
+            desk.produce(new)
+        desk.push()
+        calls = len(desk.subscribers.calls)
+        assert desk.ack(group, [held]) == [None]
+        desk.pass_time(6)
+        assert [call.offsets for call in desk.subscribers.calls[calls:]] == [(pushed,)]
+
+
 def test_i10_with_the_stream_off_the_sweeper_finds_what_waits(empty_stage: Stage) -> None:
     stage = empty_stage
     desk = PushDesk.at(stage)
