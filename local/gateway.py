@@ -100,16 +100,14 @@ class Gateway:
     The handler runs in the caller's thread, so one that takes longer than INTEGRATION_SECONDS is answered with
     504 when it is done, not before; like on AWS, what it did stays done.
 
-    `now_ms` is the service's clock: events say by it when their request came; None: they don't say it. `prefix`
-    is the stage's, as `/prod`: paths begin with it, as they do at API Gateway's own address. `throttle` bounds the
-    calls that need no token; None: nothing does.
+    `now_ms` is the service's clock: events say by it when their request came; None: they don't say it. `throttle`
+    bounds the calls that need no token; None: nothing does.
     """
 
     app: Chalice
     _: KW_ONLY
     clock: Callable[[], float] = time.monotonic
     now_ms: Callable[[], int] | None = None
-    prefix: str = ""
     throttle: Throttle | None = None
 
     def __post_init__(self) -> None:
@@ -144,10 +142,8 @@ class Gateway:
     ) -> Answer:
         if body is not None and len(body) > MAX_REQUEST_BYTES:
             raise body_too_large()
-        if not path.startswith(f"{self.prefix}/"):
-            raise _not_found()
         received_ms = self.now_ms() if self.now_ms else None
-        path, _, query = path.removeprefix(self.prefix).partition("?")
+        path, _, query = path.partition("?")
         route, params = self._match(path)
         entries = self.app.routes[route]
         if method not in entries:
@@ -165,7 +161,7 @@ class Gateway:
             "requestContext": {
                 "httpMethod": method,
                 "resourcePath": route,
-                "path": self.prefix + path,
+                "path": path,
                 "identity": {"sourceIp": "127.0.0.1"},
                 "requestId": context.aws_request_id,
                 "requestTimeEpoch": received_ms,
@@ -209,30 +205,16 @@ class Gateway:
 def _unpack(response: dict[str, Any]) -> Answer:
     """A Lambda proxy response as status, headers and bytes."""
     headers = {name: str(value) for name, value in response["headers"].items()}
-    headers.update({name: ", ".join(values) for name, values in response["multiValueHeaders"].items()})
-    body = response["body"] or b""
-    if response.get("isBase64Encoded"):
-        body = base64.b64decode(body)
-    return response["statusCode"], headers, body if isinstance(body, bytes) else body.encode()
-
-
-class _PerThread(aws.CustomLocalChalice):
-    """Chalice for several threads: theirs covers the current request, this the Lambda context as well."""
-
-    _CONTEXTS = threading.local()
-
-    @property
-    def lambda_context(self) -> Any:
-        return self._CONTEXTS.value
-
-    @lambda_context.setter
-    def lambda_context(self, value: Any) -> None:
-        self._CONTEXTS.value = value
+    headers |= {name: ", ".join(values) for name, values in response["multiValueHeaders"].items()}
+    body = response["body"] or ""
+    content = base64.b64decode(body) if response.get("isBase64Encoded") else body.encode()
+    return response["statusCode"], headers, content
 
 
 def _make_thread_safe(app: Chalice) -> None:
+    """Let each thread have the request that it answers; the Lambda context is asked for by way of that."""
     if not isinstance(app, aws.LocalChalice):
-        app.__class__ = type("ThreadSafe" + type(app).__name__, (_PerThread, type(app)), {})
+        app.__class__ = type("ThreadSafe" + type(app).__name__, (aws.CustomLocalChalice, type(app)), {})
 
 
 def _log_to_stderr(log: logging.Logger) -> None:

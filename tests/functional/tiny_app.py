@@ -68,7 +68,7 @@ def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
             body=body.decode("latin-1")[:100],
             size=len(body),
             headers=dict(request.headers),
-            context=app.lambda_context.aws_request_id == request.context["requestId"],
+            context=request.lambda_context.aws_request_id == request.context["requestId"],
         )
 
     both = threading.Barrier(2)
@@ -80,7 +80,7 @@ def make(clock: Clock | None = None, binary: bool = True) -> Chalice:
         answer = _reply(
             name=name,
             seen=(request.uri_params or {})["name"],
-            context=app.lambda_context.aws_request_id == request.context["requestId"],
+            context=request.lambda_context.aws_request_id == request.context["requestId"],
         )
         both.wait(10)
         return answer
