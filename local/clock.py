@@ -161,8 +161,7 @@ class ClockController:
         )
 
     def _context(self) -> FunctionContext:
-        stop, seconds = threading.Event(), self.job_seconds
-        return FunctionContext(function_name="clock", request_id="clock", stop=stop, seconds=seconds)
+        return FunctionContext("clock", threading.Event(), self.job_seconds)
 
     def _run_schedules(self, until: float) -> bool:
         self._run_due(until)

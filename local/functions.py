@@ -49,12 +49,13 @@ class Context:
     def __init__(
         self,
         function_name: str,
-        request_id: str,
         stop: threading.Event,
         seconds: float = FUNCTION_SECONDS,
+        request_id: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.function_name, self.aws_request_id = function_name, request_id
+        """`request_id`: one of its own, if it is empty."""
+        self.function_name, self.aws_request_id = function_name, request_id or str(uuid.uuid4())
         self.invoked_function_arn = _ARN + function_name
         self._stop, self._clock, self._deadline = stop, clock, clock() + seconds
 
@@ -164,8 +165,7 @@ class Invocations:
         """Call it in this thread. Raises Unavailable where it fails, LookupError and TypeError as `invoke`."""
         if function not in self.functions:
             raise LookupError(f"app.py has no function named {function}")
-        id_ = str(uuid.uuid4())
-        context = Context(function_name=function, request_id=id_, stop=self._stopping, seconds=seconds)
+        context = Context(function, self._stopping, seconds)
         try:
             answer = self.functions[function](json.loads(json.dumps(event)), context)
         except Exception as error:
@@ -226,14 +226,14 @@ class Invocations:
                     if call.period:
                         due, now = call.due + call.period, time.monotonic()
                         self._add(replace(call, due=due if due > now else now + call.period))
-                        return replace(call, event=json.dumps(event_of(call.function)), id=str(uuid.uuid4()))
+                        return replace(call, event=json.dumps(event_of(call.function)))
                     return call
                 self._has_work.wait(seconds)
         return None
 
     def _run(self, call: _Call) -> None:
         limit = _LONGER_SECONDS.get(call.function, FUNCTION_SECONDS)
-        context = Context(function_name=call.function, request_id=call.id, stop=self._stopping, seconds=limit)
+        context = Context(call.function, self._stopping, limit, call.id)
         success = attempt(self.functions[call.function], json.loads(call.event), context)
         is_mover = call.function == "mover" and not self._stopping.is_set()
         if is_mover and (seconds := self.seconds_to_due()) is not None:

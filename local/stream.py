@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -165,9 +164,7 @@ class StreamPoller:
 
     def _deliver(self, event: dict[str, Any]) -> None:
         for pause in (*self.retry_pauses, None):
-            id_ = str(uuid.uuid4())
-            context = Context(function_name=self.name, request_id=id_, stop=self._stopping)
-            if attempt(self.function, event, context):
+            if attempt(self.function, event, Context(self.name, self._stopping)):
                 return
             if pause is not None and self._stopping.wait(pause):
                 return

@@ -3,10 +3,10 @@ invocations."""
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from chalice.app import Chalice, Rate, ScheduledEventConfig
 
@@ -47,15 +47,7 @@ class Triggers:
 
 
 def schedules_of(app: Chalice) -> list[tuple[str, int]]:
-    """An app's scheduled functions, and how many seconds lie between their runs. One whose schedule is no rate is named
-    on standard error and left to AWS."""
-    schedules = []
-    for source in app.event_sources:
-        if not isinstance(source, ScheduledEventConfig):
-            continue
-        rate = source.schedule_expression
-        if isinstance(rate, Rate):
-            schedules.append((source.name, rate.value * _SECONDS[rate.unit]))
-        else:
-            print(f"{source.name} does not run here: its schedule is no Rate.", file=sys.stderr)
-    return schedules
+    """An app's scheduled functions, and how many seconds lie between their runs: their schedules are rates."""
+    sources: list[Any] = [each for each in app.event_sources if isinstance(each, ScheduledEventConfig)]
+    rates: list[tuple[str, Rate]] = [(each.name, each.schedule_expression) for each in sources]
+    return [(name, rate.value * _SECONDS[rate.unit]) for name, rate in rates]

@@ -94,9 +94,7 @@ def test_as_many_run_at_once_as_are_allowed(calls: CallLog) -> None:
 
 def test_the_remaining_time_shrinks_to_nothing() -> None:
     machine = Machine(end=0)
-    context = Context(
-        function_name="deliver", request_id="id", stop=threading.Event(), seconds=60, clock=machine.clock
-    )
+    context = Context("deliver", threading.Event(), 60, clock=machine.clock)
     times_ms = []
     for _ in range(4):
         times_ms.append(context.get_remaining_time_in_millis())
@@ -125,7 +123,7 @@ def test_stop_tells_running_functions_waits_for_them_and_starts_no_other(calls: 
 
 def test_functions_of_an_app_may_run_in_many_threads(calls: CallLog) -> None:
     functions = functions_of(app_of(calls))
-    assert functions.keys() == {"minutely", "quarterly", "nightly", "route"}
+    assert functions.keys() == {"minutely", "quarterly", "route"}
     invocations = Invocations(functions)
     for n in range(500):
         invocations.invoke("route", {"n": n})
@@ -136,9 +134,8 @@ def test_functions_of_an_app_may_run_in_many_threads(calls: CallLog) -> None:
     assert invocations.stop(BOUND_SECONDS)
 
 
-def test_schedules_are_those_of_the_app(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schedules_are_those_of_the_app() -> None:
     assert schedules_of(app_of(CallLog())) == [("minutely", 60), ("quarterly", 6 * 3600)]
-    assert "nightly does not run here: its schedule is no Rate." in capsys.readouterr().err
 
 
 def test_a_schedule_runs_after_its_delay_and_then_at_its_rate_though_its_last_run_has_not_ended(

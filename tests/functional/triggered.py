@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from chalice import Chalice
-from chalice.app import CloudWatchEvent, Cron, LambdaFunctionEvent, Rate
+from chalice.app import CloudWatchEvent, LambdaFunctionEvent, Rate
 
 from chalicelib.store.clients import Clients
 from local.functions import Context
@@ -106,7 +106,7 @@ class Machine:
 
 
 def app_of(calls: CallLog) -> Chalice:
-    """A schedule of each kind, a plain function, and a middleware, as app.py may have."""
+    """Two schedules, a plain function, and a middleware, as app.py may have."""
     app = Chalice("tiny", configure_logs=False)
 
     @app.middleware("all")
@@ -124,9 +124,6 @@ def app_of(calls: CallLog) -> Chalice:
     def renamed(event: CloudWatchEvent) -> None:
         calls.add(("quarterly", event.time))
         raise ZeroDivisionError("a failure of the app's")
-
-    @app.schedule(Cron(0, 3, "*", "*", "?", "*"))
-    def nightly(event: CloudWatchEvent) -> None: ...
 
     @app.lambda_function(name="route")
     def named_otherwise(event: dict[str, Any], context: Context) -> None:
