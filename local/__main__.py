@@ -33,7 +33,7 @@ from local.log import LoggedGateway, hello
 from local.options import ENDPOINT, MOVABLE, Options
 from local.server import is_caller_gone, serve
 from local.store import Store, expiry, open_store
-from local.triggers import Triggers
+from local.triggers import triggers
 
 _LOOK_SECONDS = 1.0
 _EXPIRY, _EXPIRY_SECONDS = "drop expired rows", 60
@@ -56,13 +56,11 @@ _ENDS = (signal.SIGTERM, signal.SIGINT, _TERMINAL_GONE)
 def run(options: Options) -> None:
     """Serve until a signal arrives."""
     out = sys.stdout
-    sys.setswitchinterval(_SWITCH_SECONDS)
     with contextlib.ExitStack() as stack:
         if options.as_json:  # who reads the one line may read no other
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         with _port_of(options):  # first of all: a port that is taken is mostly a Headrace that runs already
-            server = serve(None, options.host, options.port)
-        stack.callback(server.server_close)
+            server = stack.enter_context(serve(None, options.host, options.port))
         options = replace(options, port=server.port)
         _set_environment(options)
         clock = HandClock(None if options.ephemeral else options.data / "clock")
@@ -75,31 +73,27 @@ def run(options: Options) -> None:
         invocations.seconds_to_due = partial(seconds_to_due, services)
         if options.functions:
             _load_functions(options.functions, services())
-        engine = store.engine
-        triggers = Triggers(front.app, invocations, store.pollers(functions))
-        if engine:
+        if engine := store.engine:
             functions[_EXPIRY] = expiry(engine, functions)
             invocations.every(_EXPIRY_SECONDS, _EXPIRY, delay=_EXPIRY_SECONDS)
         token = _admin_token(options, store, services())
-        calls = []
         if options.clock == MOVABLE:
             forget = engine.drop_expired if engine else lambda: 0
-            mover = ClockController(clock=clock, deps=services, invocations=invocations, forget=forget)
-            calls.append(mover.call)
-            actions.add_call(mover.call)  # the console's slider
+            move = ClockController(clock=clock, deps=services, invocations=invocations, forget=forget).call
+            http.register(front.app, front.authorize, [move])
+            actions.add_call(move)  # the console's slider
         if options.ephemeral and engine and token:
-            calls.append(reset_call(services, clock, token, engine.clear))
-        http.register(front.app, front.authorize, calls)
+            http.register(front.app, front.authorize, [reset_call(services, clock, token, engine.clear)])
         logger = log.logger(options.log)  # before anything runs that logs
-        stack.callback(triggers.stop)  # after the server, before the engine: the stack ends in reverse
-        triggers.start()
+        # it ends after the server, before the engine: the stack ends in reverse
+        stack.enter_context(triggers(front.app, invocations, store.pollers(functions)))
         invocations.wake_mover({"until_ms": 0}, 0)
         gateway = Gateway(front.app, now_ms=clock.now_ms, throttle=Throttle(options.anonymous))
         server.gateway = logged = LoggedGateway(gateway, logger)
         server.tell = logged.tell
-        stack.callback(server.shutdown)
         with _port_of(options):
             server.start()
+        stack.callback(server.shutdown)
         ticket = _ticket(options, services(), token) if token else None
         if not log.say(hello(options, token, store.ending, clock.ahead, ticket), out) and options.as_json:
             raise Unusable("Standard output cannot be written, where --json says the address and the token.")
@@ -212,6 +206,7 @@ def main(program: str = "python -m local") -> int:
     try:
         if command:
             return int(pkgutil.resolve_name(command)(f"{program} {name}", rest))
+        sys.setswitchinterval(_SWITCH_SECONDS)
         run(command_line.read(program, sys.argv[1:]))
         return 0
     except HeadraceError as error:  # of what is stored, or the key to it

@@ -53,7 +53,6 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.closing = False
         self._pending = 0
         self._changed = threading.Condition()
-        self._is_started = False
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), _Connection, bind_and_activate=False)
@@ -71,14 +70,12 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def start(self) -> None:
         """Answer in a thread of its own. Raises OSError if another server listens on the port meanwhile."""
         self.server_activate()
-        self._is_started = True
         threading.Thread(target=self.serve_forever, args=(0.1,), name="server", daemon=True).start()
 
     def shutdown(self) -> None:
-        """Accept nothing more, let requests under way finish (10 s at most), close the port."""
+        """What `start` began: accept nothing more, let requests under way finish (10 s at most), close the port."""
         self.closing = True
-        if self._is_started:
-            super().shutdown()
+        super().shutdown()
         self.server_close()
         with self._changed:
             self._changed.wait_for(lambda: self._pending == 0, _DRAIN_SECONDS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from chalice.app import Chalice, Rate, ScheduledEventConfig
@@ -18,32 +19,26 @@ _STOP_SECONDS = 5.0
 _SECONDS = {Rate.MINUTES: 60, Rate.HOURS: 3600, Rate.DAYS: 86400}
 
 
-class Triggers:
-    """Runs an app's triggers from `start` to `stop`, in threads that a kill ends without harm. `pollers` carry the
-    store's changes to the functions."""
-
-    def __init__(self, app: Chalice, invocations: Invocations, pollers: Sequence[StreamPoller] = ()) -> None:
-        self._invocations, self._pollers = invocations, pollers
-        self._schedules = schedules_of(app)
-        self._threads = [threading.Thread(target=each.run, name="stream", daemon=True) for each in pollers]
-
-    def start(self) -> None:
-        """Start all; what is written afterwards reaches `route`."""
-        for thread in self._threads:
-            thread.start()
-        for poller in self._pollers:
+@contextmanager
+def triggers(app: Chalice, invocations: Invocations, pollers: Sequence[StreamPoller] = ()) -> Iterator[None]:
+    """Run an app's triggers meanwhile, in threads that a kill ends without harm. `pollers` carry the store's changes to
+    the functions. At the end, wait for what runs, so long at most."""
+    threads = [threading.Thread(target=each.run, name="stream", daemon=True) for each in pollers]
+    for thread in threads:
+        thread.start()
+    try:
+        for poller in pollers:  # what is written from now on reaches `route`
             poller.wait_until_ready(_READY_SECONDS)
-        for function, seconds in self._schedules:
-            self._invocations.every(seconds, function)
-
-    def stop(self, seconds: float = _STOP_SECONDS) -> None:
-        """Stop all, and wait for what runs, so long at most."""
-        deadline = time.monotonic() + seconds
-        for poller in self._pollers:
+        for function, period in schedules_of(app):
+            invocations.every(period, function)
+        yield
+    finally:
+        deadline = time.monotonic() + _STOP_SECONDS
+        for poller in pollers:
             poller.stop()
-        for thread in self._threads:
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        self._invocations.stop(max(0.0, deadline - time.monotonic()))
+        invocations.stop(max(0.0, deadline - time.monotonic()))
 
 
 def schedules_of(app: Chalice) -> list[tuple[str, int]]:

@@ -12,7 +12,7 @@ from chalice import Chalice
 from chalicelib.store.layout import Tables
 from local.functions import Context, Invocations, functions_of
 from local.store import stream_pollers
-from local.triggers import Triggers, schedules_of
+from local.triggers import schedules_of, triggers
 from tests.functional.triggered import BOUND_SECONDS, CallLog, Machine, app_of, new_table, offsets
 
 
@@ -201,12 +201,10 @@ def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str
         app = app_of(calls)
         invocations = Invocations(functions_of(app))
         pollers = stream_pollers(functions_of(app), Tables(table.name.removesuffix("-log")))
-        triggers = Triggers(app, invocations, pollers)
-        triggers.start()
-        table.put("a", 1)
-        invocations.invoke("route", {"by": "hand"})
-        calls.count(4)
-        triggers.stop()
+        with triggers(app, invocations, pollers):
+            table.put("a", 1)
+            invocations.invoke("route", {"by": "hand"})
+            calls.count(4)
     facts_of = {name: rest for name, *rest in calls.all if name == "minutely"}
     assert facts_of["minutely"] == [
         "Scheduled Event",
@@ -221,5 +219,5 @@ def test_an_app_with_its_triggers(engine: str, capsys: pytest.CaptureFixture[str
 def test_without_a_function_for_it_the_stream_is_left_alone(engine: str) -> None:
     app = Chalice("tiny", configure_logs=False)
     pollers = stream_pollers(functions_of(app), Tables("no-such"))
-    Triggers(app, Invocations({}), pollers).start()  # it would wait, and tell of the trouble
-    assert not any(thread.name == "stream" for thread in threading.enumerate())
+    with triggers(app, Invocations({}), pollers):  # it would wait, and tell of the trouble
+        assert not any(thread.name == "stream" for thread in threading.enumerate())

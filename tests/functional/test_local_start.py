@@ -141,12 +141,13 @@ import sys
 import local.__main__ as service
 from chalicelib import observe
 
-class Triggers(service.Triggers):
-    def start(self):
-        observe.event("moved before the service serves")
-        super().start()
+triggers = service.triggers
 
-service.Triggers = Triggers
+def telling(*arguments):
+    observe.event("moved before the service serves")
+    return triggers(*arguments)
+
+service.triggers = telling
 sys.exit(service.main())
 """
 

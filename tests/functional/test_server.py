@@ -157,13 +157,13 @@ def test_nobody_connects_before_there_is_somebody_to_answer() -> None:
     socket.create_connection(("127.0.0.1", server.port), timeout=60).close()
     with pytest.raises(OSError, match="in use"):
         rival.start()
-    for each in (rival, server):
-        each.shutdown()
+    rival.server_close()
+    server.shutdown()
 
 
 def test_a_taken_port_is_an_error_and_a_free_one_can_be_had_again(server: Server) -> None:
     with pytest.raises(OSError, match="in use"):
         serve(WaitingGateway(), port=server.port)
     first = serve(WaitingGateway())
-    first.shutdown()
-    serve(WaitingGateway(), port=first.port).shutdown()
+    first.server_close()
+    serve(WaitingGateway(), port=first.port).server_close()
