@@ -18,7 +18,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from chalicelib import settings, wiring
+from chalicelib import wiring
 from chalicelib.api import http
 from chalicelib.console import actions
 from chalicelib.domain.errors import HeadraceError
@@ -31,7 +31,7 @@ from local.functions import Invocations, functions_of
 from local.gateway import Gateway, Throttle
 from local.log import LoggedGateway, hello
 from local.options import ENDPOINT, MOVABLE, Options
-from local.server import is_caller_gone, serve
+from local.server import serve
 from local.store import Store, expiry, open_store
 from local.triggers import triggers
 
@@ -69,7 +69,7 @@ def run(options: Options) -> None:
         functions = functions_of(front.app)
         invocations = Invocations(functions)
         end_event = threading.Event()
-        services = _services(store, clock, invocations, end_event.is_set)
+        services = _services(partial(store.deps, clock, invocations, end_event.is_set))
         invocations.seconds_to_due = partial(seconds_to_due, services)
         if options.functions:
             _load_functions(options.functions, services())
@@ -126,15 +126,8 @@ def _set_environment(options: Options) -> None:
         os.environ["HEADRACE_TOKEN"] = options.token  # the archive's jobs call with it
 
 
-def _services(
-    store: Store, clock: HandClock, invocations: Invocations, is_ending: Callable[[], bool]
-) -> Services:
+def _services(make: Callable[[], Deps]) -> Services:
     """In the place of those that the environment would make."""
-
-    def make() -> Deps:
-        adapters = store.adapters(settings.read(), clock, invoker=invocations)
-        return Deps(replace(adapters, is_ending=is_ending, is_caller_gone=is_caller_gone))
-
     world: Any = wiring
     services = world.deps = Services(make)
     return services

@@ -7,15 +7,16 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chalicelib.adapters import Adapters, NoJobs, dynamo_adapters
+from chalicelib.adapters import NoJobs, dynamo_adapters
 from chalicelib.ports.world import Clock, Invoker
-from chalicelib.settings import Settings, read
+from chalicelib.settings import read
 from chalicelib.store.clients import Clients
 from chalicelib.store.layout import Tables
+from chalicelib.wiring import Deps
 from local import Unusable
 from local.data_folder import FILE, WHERE, data_folder, open_engine, write_private
 from local.engine.client import Client, Streams
@@ -26,11 +27,12 @@ from local.functions import Function
 from local.jobs import LocalJobs
 from local.key_file import FileCipher
 from local.options import DYNAMODB_LOCAL, ENDPOINT, Options
+from local.server import is_caller_gone
 from local.stream import StreamPoller
 
 ROUTE, JOURNAL = "route", "journal"
-# no caller waits for it: few large objects rather than many small ones
-_JOURNAL_SECONDS, _JOURNAL_BATCH = 1.0, 1000
+# how each reads; no caller waits for the journal: few large objects rather than many small ones
+_PACES: Mapping[str, dict[str, Any]] = {ROUTE: {}, JOURNAL: {"seconds": 1.0, "batch": 1000}}
 _BEFORE_EXPIRY = ("expire", "checkpoint")
 _STREAMS_ENDPOINT = "AWS_ENDPOINT_URL_DYNAMODB_STREAMS"
 _LOCAL = {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
@@ -53,10 +55,11 @@ class Store:
     token_file: Path | None = None
     engine: Engine | None = None
 
-    def adapters(self, settings: Settings, clock: Clock, invoker: Invoker) -> Adapters:
-        """The ports on the engine."""
+    def deps(self, clock: Clock, invoker: Invoker, is_ending: Callable[[], bool]) -> Deps:
+        """The services on the engine."""
         own = Client(self.engine) if self.engine else None
-        return dynamo_adapters(settings, clock, invoker=invoker, client=own, **self.parts())
+        adapters = dynamo_adapters(read(), clock, invoker=invoker, client=own, **self.parts())
+        return Deps(replace(adapters, is_ending=is_ending, is_caller_gone=is_caller_gone))
 
     def pollers(self, functions: Mapping[str, Function]) -> list[StreamPoller]:
         """What carries the engine's changes to the functions."""
@@ -134,15 +137,10 @@ def stream_pollers(
     clients = Clients(read().region)
     dynamodb = Client(engine) if engine else clients.get("dynamodb")
     streams = Streams(engine) if engine else clients.get("dynamodbstreams")
-    slow = {"seconds": _JOURNAL_SECONDS, "batch": _JOURNAL_BATCH}
-    wanted: list[tuple[str, str, dict[str, Any]]] = [
-        (ROUTE, tables.log, {}),
-        (JOURNAL, tables.log, slow),
-        (JOURNAL, tables.traces, slow),
-    ]
     return [
-        StreamPoller(table, name, functions[name], dynamodb, streams, engine=engine, **options)
-        for name, table, options in wanted
+        StreamPoller(table, name, functions[name], dynamodb, streams, engine=engine, **pace)
+        for name, pace in _PACES.items()
+        for table in ((tables.log,) if name == ROUTE else (tables.log, tables.traces))
         if name in functions
     ]
 
