@@ -15,7 +15,6 @@ from typing import Protocol
 from local.gateway import Answer, Refusal, unavailable
 from local.wire import Hangup, Request, encode, read_request
 
-SOCKET_SECONDS = 30.0
 _FILES = 4096
 _BACKLOG = 1024
 _LINGER_SECONDS = 2.0
@@ -39,16 +38,13 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = _BACKLOG
+    socket_seconds = 30.0  # as long may a connection be silent
 
-    def __init__(
-        self, gateway: Handler | None, host: str, port: int, socket_seconds: float = SOCKET_SECONDS
-    ) -> None:
+    def __init__(self, gateway: Handler | None, host: str, port: int) -> None:
         """Raises OSError if the port is taken. `port` 0: any free one. A gateway that isn't made yet is set before
-        `start`; so is `tell`, which hears of what is refused before any gateway. A connection may be silent for
-        `socket_seconds`."""
+        `start`; so is `tell`, which hears of what is refused before any gateway."""
         if gateway:
             self.gateway = gateway
-        self.socket_seconds = socket_seconds
         self.tell: Callable[[Refusal], object] = lambda refusal: None
         self.closing = False
         self._pending = 0

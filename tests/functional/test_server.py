@@ -61,7 +61,8 @@ def test_a_client_that_leaves_halfway_gets_no_answer(server: Server, part: bytes
 
 
 def test_a_client_that_falls_silent_is_hung_up_on() -> None:
-    impatient = Server(Gateway(make()), "127.0.0.1", 0, socket_seconds=0.05)
+    impatient = serve(Gateway(make()))
+    impatient.socket_seconds = 0.05
     impatient.start()
     with socket.create_connection(("127.0.0.1", impatient.port), timeout=60) as connection:
         try:
