@@ -93,21 +93,17 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
+    form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        prog=program,
-        description=_DESCRIPTION,
-        epilog=_ENVIRONMENT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        program, description=_DESCRIPTION, epilog=_ENVIRONMENT, formatter_class=form
     )
     get, add = os.environ.get, parser.add_argument
-    store_help = "embedded: SQLite, in this process; dynamodb-local: Amazon's (needs Java 17, and npm once)"
-    add("--engine", choices=ENGINES, default=EMBEDDED, help=f"{store_help} (embedded)")
+    engines = "embedded: SQLite, in this process; dynamodb-local: Amazon's (needs Java 17, and npm once)"
+    add("--engine", choices=ENGINES, default=EMBEDDED, help=f"{engines} (embedded)")
     add("--ephemeral", action="store_true", help="keep nothing: all is in memory, and gone when it ends")
-    host = get("HEADRACE_HOST") or "127.0.0.1"
-    add("--host", default=host, help="the address to listen on (127.0.0.1)")
-    port = get("HEADRACE_PORT") or "8700"
-    port_help = "the port (HEADRACE_PORT); 0: any free one (8700)"
-    add("--port", type=_number(0, 65535), default=port, help=port_help)
+    add("--host", default=get("HEADRACE_HOST") or "127.0.0.1", help="the address to listen on (127.0.0.1)")
+    port = "the port (HEADRACE_PORT); 0: any free one (8700)"
+    add("--port", type=_number(0, 65535), default=get("HEADRACE_PORT") or "8700", help=port)
     add_data(parser)
     token = get("HEADRACE_TOKEN") or None
     add("--token", default=token, help="the admin token, hr_<id>_<secret> (made at the start)")
@@ -116,8 +112,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--functions", metavar="FILE", type=Path, default=file, help=functions)
     clock = "movable: POST /v1/clock moves its time; system: there is no such call (movable)"
     add("--clock", choices=CLOCKS, default=MOVABLE, help=clock)
-    json_help = "say where it serves in one line of JSON: url, token"
-    add("--json", dest="as_json", action="store_true", help=json_help)
+    line = "say where it serves in one line of JSON: url, token"
+    add("--json", dest="as_json", action="store_true", help=line)
     log = "lines for people, or JSON (human on a terminal): each request, each failed push; on standard error"
     add("--log", choices=FORMS, help=log)
     bound = "how often each call that needs no token may be made in a second (50, as on AWS)"
