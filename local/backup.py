@@ -104,7 +104,6 @@ def _write(data: Path, file: Path, out: IO[bytes], *, with_key: bool) -> None:
         tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         made = Path(folder)
-        new_private(made / FILE).close()
         place = f"{(data / FILE).resolve().as_uri()}?mode=rw"
         with contextlib.closing(sqlite3.connect(place, uri=True, timeout=_LOCK_SECONDS)) as connection:
             # As it is at one moment, while others write.

@@ -36,9 +36,8 @@ Function = Callable[[Any, Any], Any]
 
 def functions_of(app: Chalice) -> dict[str, Function]:
     """The Lambda functions an app has beside its HTTP handler and authorizers, by name. Safe for threads."""
-    names = [source.name for source in app.event_sources]
-    names += [function.name for function in app.pure_lambda_functions]
-    return {name: app.handler_map[name] for name in names}
+    functions: tuple[Any, ...] = (*app.event_sources, *app.pure_lambda_functions)
+    return {each.name: app.handler_map[each.name] for each in functions}
 
 
 class Context:

@@ -80,9 +80,7 @@ def say(text: str, out: TextIO | None) -> bool:
     return True
 
 
-def hello(
-    options: Options, token: str | None, ending: str, ahead: timedelta, ticket: str | None = None
-) -> str:
+def hello(options: Options, token: str | None, ending: str, ahead: timedelta, ticket: str | None) -> str:
     """The text. `token`: the admin token, None if unknown; `ending`: what happens to the messages when it ends;
     `ahead`: by how much its time was moved; `ticket` signs a browser in."""
     if options.as_json:

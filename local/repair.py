@@ -15,7 +15,7 @@ from chalicelib import settings
 from chalicelib.adapters import dynamo_adapters
 from chalicelib.api.fields import at
 from chalicelib.api.parse import time_ms
-from chalicelib.domain.errors import HeadraceError, Malformed
+from chalicelib.domain.errors import HeadraceError
 from chalicelib.services.manage.repair import TRUST_MINUTES, Finding, Kind
 from chalicelib.wiring import Deps
 from local import Unusable
@@ -43,10 +43,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
     options = _parser(program).parse_args(arguments)
     if options.revoke_all_but and options.dry_run:
         raise Unusable("--revoke-all-but revokes: leave out --dry-run.")
-    try:
-        since_ms = time_ms(options.since, "--since") if options.since else None
-    except Malformed as error:
-        raise Unusable(str(error)) from None
+    since_ms = time_ms(options.since, "--since") if options.since else None
     with ExitStack() as stack:
         if options.prefix:
             from local.token import check_stage

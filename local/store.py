@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chalicelib.adapters import NoJobs, dynamo_adapters
+from chalicelib.adapters import dynamo_adapters
 from chalicelib.ports.world import Clock, Invoker
 from chalicelib.settings import read
 from chalicelib.store.clients import Clients
@@ -75,9 +75,7 @@ def open_store(options: Options, clock: Clock) -> Iterator[Store]:
         if options.ephemeral:
             engine = stack.enter_context(contextlib.closing(Engine(now_ms=clock.now_ms)))
             ending = "what was accepted is gone then"
-            yield Store(
-                ending, readers[:1], lambda: {"blobs": MemoryBlobs(), "jobs": NoJobs()}, engine=engine
-            )
+            yield Store(ending, readers[:1], lambda: {"blobs": MemoryBlobs()}, engine=engine)
             return
         data, by_amazon = options.data, options.engine == DYNAMODB_LOCAL
         stack.enter_context(data_folder(data, f"serves on {options.url}"))

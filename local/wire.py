@@ -79,8 +79,7 @@ def read_request(stream: BufferedIOBase, send: Callable[[bytes], object]) -> Req
 def encode(answer: Answer, method: str, keep_alive: bool) -> bytes:
     """An answer as it goes over the wire, in one piece. ValueError: a header that would break the frame."""
     status, headers, body = answer
-    phrase = responses.get(status, "Unknown")
-    lines = [f"HTTP/1.1 {status} {phrase}", f"Date: {formatdate(usegmt=True)}"]
+    lines = [f"HTTP/1.1 {status} {responses.get(status, 'Unknown')}", f"Date: {formatdate(usegmt=True)}"]
     lines += [f"{k}: {v}" for k, v in headers.items() if k.lower() not in ("content-length", "connection")]
     if status not in _BARE:
         lines.append(f"Content-Length: {len(body)}")
