@@ -51,21 +51,19 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self._changed = threading.Condition()
         if ":" in host:
             self.address_family = socket.AF_INET6
-        super().__init__((host, port), _Connection, bind_and_activate=False)
-        try:
-            self.server_bind()
-        except OSError:
-            self.server_close()
-            raise
+        super().__init__((host, port), _Connection)
 
     @property
     def port(self) -> int:
         """The port it listens on."""
         return int(self.server_address[1])
 
+    def server_activate(self) -> None:
+        """Not yet, when it has its port."""
+
     def start(self) -> None:
         """Answer in a thread of its own. Raises OSError if another server listens on the port meanwhile."""
-        self.server_activate()
+        super().server_activate()
         threading.Thread(target=self.serve_forever, args=(0.1,), name="server", daemon=True).start()
 
     def shutdown(self) -> None:
