@@ -88,16 +88,14 @@ def _take(lock: sqlite3.Connection) -> bool:
 def engine_variables(path: Path) -> dict[str, str] | None:
     """Environment variables with which boto3 finds the engine of the process that has the folder; None: no process has
     it. Raises Unusable."""
-    owner = holder(path)
-    if owner is None:
+    if (owner := holder(path)) is None:
         return None
     try:
-        variables: dict[str, str] = json.loads((path / WHERE).read_text())
+        return dict(json.loads((path / WHERE).read_text()))
     except FileNotFoundError:
         raise Unusable(
             f"The engine of {path} is not served at the moment: it starts, ends or is restored by {owner}. Try again."
         ) from None
-    return variables
 
 
 def holder(path: Path) -> str | None:

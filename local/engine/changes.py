@@ -10,6 +10,7 @@ import msgspec
 
 from .errors import Refused
 from .tables import Table
+from .values import Item
 
 _MOST_BYTES = 64 << 20  # kept for readers that are behind; the archive fills what they miss
 _decode: Any = msgspec.msgpack.Decoder(dict[str, Any]).decode
@@ -68,9 +69,10 @@ class Feed:
 
     def _record(self, change: _Change) -> dict[str, Any]:
         new, old = (_decode(data) if data is not None else None for data in (change.new, change.old))
+        image: Item = new or old or {}
         content = {
             "ApproximateCreationDateTime": datetime.fromtimestamp(change.at_ms // 1000, UTC),
-            "Keys": self.table.keys.of(new or old or {}),
+            "Keys": {name: image[name] for name in self.table.keys.names},
             "SequenceNumber": f"{change.number:021d}",
             "SizeBytes": change.bytes,
             "StreamViewType": VIEW,

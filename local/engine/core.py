@@ -176,7 +176,8 @@ class Engine:
 
     def _open(self, table: Table) -> None:
         self._tables[table.name] = table
-        if table.has_stream and table.name not in self._feeds:
+        stream = table.definition.get("StreamSpecification") or {}
+        if stream.get("StreamEnabled") and table.name not in self._feeds:
             self._feeds[table.name] = Feed(table, f"{ARN}{table.name}/stream/{self.now_ms()}")
 
     # Writes

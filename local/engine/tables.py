@@ -50,10 +50,6 @@ class Keys:
             return first, key_bytes(item.get(name), self.types[name], name, is_hash=False)
         return first, b""
 
-    def of(self, item: Item) -> Item:
-        """The key attributes of an item."""
-        return {name: item[name] for name in self.types}
-
     def check_only(self, key: Item) -> None:
         """Raises Refused if a request's key has other attributes than these."""
         if key.keys() != self.types.keys():
@@ -141,10 +137,6 @@ class Table:
         """The attribute that says when an item expires."""
         return self.definition.get("TimeToLive")
 
-    @property
-    def has_stream(self) -> bool:
-        return bool((self.definition.get("StreamSpecification") or {}).get("StreamEnabled"))
-
     @cached_property
     def keys(self) -> Keys:
         return self._keys_of(self.definition)
@@ -158,9 +150,8 @@ class Table:
         return None
 
     def _keys_of(self, definition: Mapping[str, Any]) -> Keys:
-        types = {
-            each["AttributeName"]: each["AttributeType"] for each in self.definition["AttributeDefinitions"]
-        }
+        attributes = self.definition["AttributeDefinitions"]
+        types = {each["AttributeName"]: each["AttributeType"] for each in attributes}
         names = {each["KeyType"]: each["AttributeName"] for each in definition["KeySchema"]}
         return Keys({names[kind]: types[names[kind]] for kind in ("HASH", "RANGE") if kind in names})
 
