@@ -65,6 +65,8 @@ def test_a_cancelled_message_reaches_nobody_and_is_shown_as_cancelled(api: Clien
     assert [message["id"] for message in messages_found] == [messages[1]["id"]]
     statuses = {m["body"]: m["status"] for m in api.get(f"{topic.path}/messages").expect(200)["items"]}
     assert statuses == {0: "RUNNING", 1: "CANCELLED", 2: "RUNNING"}
+    events = api.get(f"{place(topic, messages[1])}/trace").expect(200)["events"]
+    assert [event["event"] for event in events] == ["accepted", "cancelled"]
 
 
 def test_the_time_of_a_message_is_refused_for_the_reason_that_counts(
