@@ -131,7 +131,7 @@ BUGS: Planted = {
     ),
     "a receipt that settles twice in one call": (
         Bug(Settler, "_settle", "settled_offsets.discard(receipt.leased_offset)", "pass"),
-        on_a_stage(consuming.test_a_receipt_twice_in_one_call_settles_once),
+        on_a_stage(consuming.test_i5_a_receipt_of_a_lease_that_passed_on_changes_nothing),
     ),
     "a burial that drops the message": (
         Bug(StepMaker, "_record", "self._content(receipt) if is_dead else None", "None"),
