@@ -106,6 +106,9 @@ def test_what_waits_for_its_next_attempt_can_be_tried_now_and_is_tried_once(
     message = topic.produce("x")
     group.nack(*group.receive(), delay_seconds=3600, reason="later")
     assert group.receive() == []
+    waiting = group.status_of(message["id"])
+    assert (waiting["status"], waiting["last_error"]) == ("RETRYING", "later")
+    assert waiting["next_attempt_at"] > message["accepted_at"]
     answer = retry_now(group, message["id"]).expect(200)
     assert answer.items() >= {"id": message["id"], "group": "g", "status": "RETRYING", "attempts": 1}.items()
     retry_now(group, message["id"]).expect(200)
