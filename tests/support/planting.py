@@ -8,12 +8,14 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import pytest
 
 from tests.support.rarely import rarely
+from tests.support.stages import Stage, embedded_stage
 
+_P = ParamSpec("_P")
 Check = Callable[[], object]
 """A quick test, or a part of one, by its arguments."""
 
@@ -56,6 +58,11 @@ class Bug:
 
 Planted = Mapping[str, tuple[Bug, Check]]
 """Bugs by what they do to a user, each with a test that sees it."""
+
+
+def on_a_stage(test: Callable[Concatenate[Stage, _P], object], *args: _P.args, **kwargs: _P.kwargs) -> Check:
+    """The test on an embedded stage of its own, each time it is run."""
+    return lambda: test(embedded_stage(), *args, **kwargs)
 
 
 def names_of(bugs: Iterable[str], soak: Collection[str]) -> list[Any]:

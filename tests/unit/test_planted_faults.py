@@ -52,7 +52,7 @@ from tests.contract.services import test_waiting as meanwhile
 from tests.contract.services import test_waking as waking
 from tests.support.clock import ManualClock
 from tests.support.desk import Desk
-from tests.support.planting import Bug, Planted, assert_seen, names_of
+from tests.support.planting import Bug, Planted, assert_seen, names_of, on_a_stage
 from tests.support.stages import embedded_stage
 from tests.unit import test_decisions as waits
 from tests.unit import test_log_reader as log_reader
@@ -105,11 +105,11 @@ def _an_ack_of_who_was_removed_is_answered() -> None:
 BUGS: Planted = {
     "a waiting message found in another topic": (
         Bug(Delayed, "_find_timed", " if waiting.timer.shard.topic_uid == topic.uid else None", ""),
-        lambda: delayed.test_another_topic_does_not_find_it(embedded_stage()),
+        on_a_stage(delayed.test_another_topic_does_not_find_it),
     ),
     "a hurried message that waits for the schedule": (
         Bug(Delayed, "_amend", "self.waker.wake_movers([new])", "pass"),
-        lambda: delayed.test_whoever_hurries_it_wakes_a_mover(embedded_stage()),
+        on_a_stage(delayed.test_whoever_hurries_it_wakes_a_mover),
     ),
     "a seat for those that are called": (
         Bug(Assignments, "seat", " if member not in called_uids]", "]"),
@@ -119,25 +119,23 @@ BUGS: Planted = {
     ),
     "a retry whose row may go before it": (
         Bug(StepMaker, "_timer", "decision.due_ms + _LANE_SLACK_MS", "decision.due_ms - _LANE_SLACK_MS"),
-        lambda: expiring.test_a_retry_that_may_have_to_wait_in_its_lane_takes_the_content_along(
-            embedded_stage()
-        ),
+        on_a_stage(expiring.test_a_retry_that_may_have_to_wait_in_its_lane_takes_the_content_along),
     ),
     "a redriven message whose attempts are forgotten": (
         Bug(StepMaker, "_record", "receipt.attempts_before_redrive,", "0,"),
-        lambda: burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so(embedded_stage()),
+        on_a_stage(burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so),
     ),
     "a redriven message that has no attempts of its own": (
         Bug(Claimant, "last_attempt", "draft, attempts_before_redrive)", "draft, 0)"),
-        lambda: burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so(embedded_stage()),
+        on_a_stage(burying.test_a_redriven_message_has_all_its_attempts_again_and_says_so),
     ),
     "a receipt that settles twice in one call": (
         Bug(Settler, "_settle", "settled_offsets.discard(receipt.leased_offset)", "pass"),
-        lambda: consuming.test_a_receipt_twice_in_one_call_settles_once(embedded_stage()),
+        on_a_stage(consuming.test_i5_a_receipt_of_a_lease_that_passed_on_changes_nothing),
     ),
     "a burial that drops the message": (
         Bug(StepMaker, "_record", "self._content(receipt) if is_dead else None", "None"),
-        lambda: burying.test_a_message_rejected_for_good_is_buried_at_once(embedded_stage()),
+        on_a_stage(burying.test_a_message_rejected_for_good_is_buried_at_once),
     ),
     "a cancellation by nobody": (
         Bug(
@@ -146,28 +144,27 @@ BUGS: Planted = {
             'with_acts(timer.draft, Act("CANCELLED", self.clock.now_ms(), by))',
             "timer.draft",
         ),
-        lambda: message_statuses.test_who_cancelled_a_waiting_message_is_told(embedded_stage()),
+        on_a_stage(message_statuses.test_who_cancelled_a_waiting_message_is_told),
     ),
     "a young hole that nobody comes back to": (
         Bug(Claimer, "dues_ms", "[closes_ms] if closes_ms else ()", "()"),
-        lambda: waking.test_what_stands_behind_a_hole_comes_when_the_hole_may_be_closed(embedded_stage()),
+        on_a_stage(waking.test_what_stands_behind_a_hole_comes_when_the_hole_may_be_closed),
     ),
     "a stale read that a delivery believes": (
         Bug(LogReader, "expect_rows", "in last.items()", "in ()"),
-        lambda: waking.test_who_was_woken_for_a_row_does_not_believe_a_read_that_ends_before_it(
-            embedded_stage()
-        ),
+        on_a_stage(waking.test_who_was_woken_for_a_row_does_not_believe_a_read_that_ends_before_it),
     ),
     "a first subscriber that a router has not heard of": (
         Bug(Waker, "wake_for", "if tasks or consumer.is_called:", "if False:"),
-        lambda: waking.test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later(
-            embedded_stage()
-        ),
+        on_a_stage(waking.test_a_message_that_a_router_thinks_is_for_nobody_comes_seconds_later),
     ),
     "a shard that its new worker has not heard of": (
         Bug(Waker, "wake_after_redivision", "if topic.is_called:", "if False:"),
-        lambda: waking.test_a_message_in_a_shard_that_a_worker_does_not_know_yet_comes_seconds_later(
-            embedded_stage(), 1, waking.grows, 0
+        on_a_stage(
+            waking.test_a_message_in_a_shard_that_a_worker_does_not_know_yet_comes_seconds_later,
+            1,
+            waking.grows,
+            0,
         ),
     ),
     "a lease that takes an entry for each offset": (
@@ -181,7 +178,7 @@ BUGS: Planted = {
             "not (count or passed_over) or cursor_size.has_room_for_claim(",
             "True or cursor_size.has_room_for_claim(",
         ),
-        lambda: consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for(embedded_stage()),
+        on_a_stage(consuming.test_a_claim_takes_no_more_than_its_cursor_has_room_for),
     ),
     "a topic that nobody marks": (
         Bug(Marker, "mark", "self._marks.mark(Mark(name, begin_ms))", "pass"),
@@ -201,7 +198,7 @@ BUGS: Planted = {
     ),
     "one busy shard that has an equal part only": (
         Bug(Claimant, "room", "max(self.guaranteed - in_flight, self.free)", "self.guaranteed - in_flight"),
-        lambda: in_flight.test_one_busy_shard_of_many_may_have_nearly_all_of_it(embedded_stage(), 4, 64, 51),
+        on_a_stage(in_flight.test_one_busy_shard_of_many_may_have_nearly_all_of_it, 4, 64, 51),
     ),
     "a waiting message that is not there while its time is changed": (
         Bug(
@@ -210,27 +207,22 @@ BUGS: Planted = {
             "if forward is None or forward == previous:",
             "if forward is None or previous is None:",
         ),
-        lambda: meanwhile.test_who_looks_or_cancels_while_two_others_change_its_time_finds_it(
-            embedded_stage(), meanwhile.look
+        on_a_stage(
+            meanwhile.test_who_looks_or_cancels_while_two_others_change_its_time_finds_it, meanwhile.look
         ),
     ),
     "a key that finds nothing that waits": (
         Bug(KeyLookup, "_message", "passes_before_log(message, filters)", "False"),
-        lambda: key_statuses.test_a_key_finds_a_message_in_every_state(embedded_stage()),
+        on_a_stage(key_statuses.test_a_key_finds_a_message_in_every_state),
     ),
     "a puller that takes what others came for": (
         Bug(Claimant, "part", "min(most, pull_share.room(round, self.seat, available, now_ms))", "most"),
-        lambda: sharing.test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shard(
-            embedded_stage(), 4, 10, 1
+        on_a_stage(
+            sharing.test_those_that_pull_get_equal_parts_of_what_one_producer_puts_into_one_shard, 4, 10, 1
         ),
     ),
     "a burial that stops at the first that is kept for longer": (
-        Bug(
-            ClaimPlanner,
-            "plan_expiry",
-            "else MAX_PASSED_OVER",
-            "else 0",
-        ),
+        Bug(ClaimPlanner, "plan_expiry", "else MAX_PASSED_OVER", "else 0"),
         _some_are_kept,
     ),
     "a topic that takes all the time it wants": (
@@ -241,9 +233,7 @@ BUGS: Planted = {
             "if False",
             ("chalicelib.scheduler.expirer",),
         ),
-        lambda: expiring.test_runs_that_have_no_time_for_a_whole_topic_come_by_what_all_its_consumers_owe(
-            embedded_stage()
-        ),
+        on_a_stage(expiring.test_runs_that_have_no_time_for_a_whole_topic_come_by_what_all_its_consumers_owe),
     ),
     "a run that was refused something and comes back to nothing": (
         Bug(
@@ -252,14 +242,12 @@ BUGS: Planted = {
             "if topic_and_group := self._find():",
             "if not self._claims.faults and (topic_and_group := self._find()):",
         ),
-        lambda: troubled.test_i10_a_run_that_could_not_read_one_shard_comes_back_to_another_in_time(
-            embedded_stage()
-        ),
+        on_a_stage(troubled.test_i10_a_run_that_could_not_read_one_shard_comes_back_to_another_in_time),
     ),
     "a pulled lease that ends sooner than its mark": (
         Bug(Waker, "wake_beside_puller", "self.mark(topic)", "pass"),
-        lambda: sweeping_groups.test_i10_what_was_pulled_for_hours_is_found_when_it_is_let_go_before(
-            embedded_stage(), "extend"
+        on_a_stage(
+            sweeping_groups.test_i10_what_was_pulled_for_hours_is_found_when_it_is_let_go_before, "extend"
         ),
     ),
     "what a burial passes over, forgotten": (
@@ -285,9 +273,7 @@ BUGS: Planted = {
             "combined([each.status for each in statuses])",
             "statuses[-1].status",
         ),
-        lambda: message_statuses.test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way(
-            embedded_stage()
-        ),
+        on_a_stage(message_statuses.test_a_broadcast_that_one_of_two_has_acknowledged_is_under_way),
     ),
     "a delayed message that forgets when it was accepted": (
         Bug(
@@ -296,21 +282,23 @@ BUGS: Planted = {
             "replace(timer.draft, accepted_ms=accepted_ms, due_ms=timer.due_ms)",
             "timer.draft",
         ),
-        lambda: message_statuses.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
-            embedded_stage(), "delay"
+        on_a_stage(
+            message_statuses.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it,
+            "delay",
         ),
     ),
     "a change that leaves no trace": (
         Bug(
             Delayed, "_amend", "with_acts(draft, *self._acts_of(old, changes, due_ms, by, since_ms))", "draft"
         ),
-        lambda: message_statuses.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it(
-            embedded_stage(), "delay"
+        on_a_stage(
+            message_statuses.test_a_message_keeps_when_it_was_accepted_and_due_and_what_was_done_to_it,
+            "delay",
         ),
     ),
     "what waits, not counted": (
         Bug(timers, "_topic_and_kind", 'item["k"]["S"]', '"retry"'),
-        lambda: counts.test_what_waits_before_the_log_is_counted(embedded_stage()),
+        on_a_stage(counts.test_what_waits_before_the_log_is_counted),
     ),
     "a ladder whose last step nobody reaches": (
         Bug(ladder, "wait_seconds", "len(ladder)) - 1", "len(ladder) - 1) - 1"),
@@ -322,9 +310,7 @@ BUGS: Planted = {
     ),
     "a repeated ack called stale": (
         Bug(LeaseSettlement, "answer_to_repeat", "Already.SETTLED if same else stale()", "stale()"),
-        lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(
-            embedded_stage(), 1
-        ),
+        on_a_stage(consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done, 1),
     ),
     "another's settlement called our own": (
         Bug(
@@ -333,9 +319,7 @@ BUGS: Planted = {
             "attempt.outcome == outcome_of(rule(receipt, attempt.attempt).disposition)",
             "True",
         ),
-        lambda: consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done(
-            embedded_stage(), 1
-        ),
+        on_a_stage(consuming.test_i20_the_same_settlement_asked_for_again_is_answered_as_done, 1),
     ),
     "a number that no other parser can read": (
         Bug(strict_json, "_float", "number == 0.0 and not _is_near(text)", "number != number"),
@@ -353,13 +337,14 @@ BUGS: Planted = {
     ),
     "waiting messages of a busy key that fill an answer": (
         Bug(claim_choice, "dues", "if s.unit in units", "", also=("chalicelib.services.consume.claim_plan",)),
-        lambda: plans.test_i7_large_messages_behind_failed_or_leased_ones_leave_place_for_other_keys(
-            embedded_stage(), is_leased=False
+        on_a_stage(
+            plans.test_i7_large_messages_behind_failed_or_leased_ones_leave_place_for_other_keys,
+            is_leased=False,
         ),
     ),
     "a stranger who is asked only while others produce": (
         Bug(Assigner, "restore_mark", "consumer.state == ConsumerState.PENDING", "False"),
-        lambda: expiring.test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again(embedded_stage()),
+        on_a_stage(expiring.test_who_has_not_agreed_and_whose_mark_was_lost_is_asked_again),
     ),
     "a removal that leaves no mark": (
         Bug(Registry, "unregister", "self.control.retire_consumer(topic, group, consumer)", "pass"),
@@ -385,7 +370,7 @@ BUGS: Planted = {
             "has_time)\n            except Unavailable as error:",
             "has_time)\n            except ZeroDivisionError as error:",
         ),
-        lambda: unreadable_rows.test_a_job_goes_on_with_the_other_shards(embedded_stage()),
+        on_a_stage(unreadable_rows.test_a_job_goes_on_with_the_other_shards),
     ),
     "an ack that is refused after it was stored": (
         Bug(Registry, "note_alive", "(Unavailable, NotFound)", "Unavailable"),

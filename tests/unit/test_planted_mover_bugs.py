@@ -20,7 +20,7 @@ from tests.contract.ports import test_timers
 from tests.contract.schedules import test_sweeping_groups
 from tests.contract.services import test_growth, test_lines, test_wake_ups
 from tests.simulation import virtual
-from tests.support.planting import Bug, Planted, assert_seen, names_of
+from tests.support.planting import Bug, Planted, assert_seen, names_of, on_a_stage
 from tests.support.stages import embedded_stage
 from tests.unit import test_mover_runs as runs
 from tests.unit import test_mover_troubles as troubles
@@ -44,11 +44,11 @@ def a_batch_keeps_its_order() -> None:
 BUGS: Planted = {
     "a wake-up believed in that could not be sent": (
         Bug(Waker, "wake_at", "self._mover_wakes.remove(wake)", "pass"),
-        lambda: test_wake_ups.test_a_wake_up_that_could_not_be_sent_is_not_believed_in(embedded_stage()),
+        on_a_stage(test_wake_ups.test_a_wake_up_that_could_not_be_sent_is_not_believed_in),
     ),
     "a wake-up believed in that has come": (
         Bug(MoverWakes, "add", "if now_ms < wake.at_ms <=", "if wake.at_ms <="),
-        lambda: test_wake_ups.test_timers_of_one_second_share_a_wake_up(embedded_stage()),
+        on_a_stage(test_wake_ups.test_timers_of_one_second_share_a_wake_up),
     ),
     "a wake-up for others than those that rely on it": (
         Bug(MoverWakes, "_add", "w.covers(fragments)", "True"),
@@ -102,28 +102,16 @@ BUGS: Planted = {
     ),
     "keys that move when the topic grows": (
         Bug(admin, "_default_key_shards", "return old.shards_of_keys if", "return None if"),
-        lambda: test_growth.test_keys_stay_and_what_has_no_key_spreads(embedded_stage(), 4),
+        on_a_stage(test_growth.test_keys_stay_and_what_has_no_key_spreads, 4),
     ),
     "a watch for which the sweep leaves no time": (
-        Bug(
-            functions,
-            "sweep",
-            "_has_thirds(context, 1)",
-            "_has_thirds(context, 0)",
-        ),
-        lambda: (
-            test_sweeping_groups.test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enough(
-                embedded_stage()
-            )
+        Bug(functions, "sweep", "_has_thirds(context, 1)", "_has_thirds(context, 0)"),
+        on_a_stage(
+            test_sweeping_groups.test_backlogs_are_told_and_lost_wake_ups_found_though_neither_has_time_enough
         ),
     ),
     "a look that takes all the memory": (
-        Bug(
-            store,
-            "first_of",
-            "weight > MAX_LOOK_BYTES",
-            "weight > 10**12",
-        ),
+        Bug(store, "first_of", "weight > MAX_LOOK_BYTES", "weight > 10**12"),
         lambda: test_timers.test_a_look_is_bounded_in_bytes(embedded_stage().adapters.timers),
     ),
 }

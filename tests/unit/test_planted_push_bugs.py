@@ -25,7 +25,7 @@ from tests.contract.services import test_shared_slots as shared_slots
 from tests.contract.services import test_sharing as sharing
 from tests.contract.services import test_troubled as troubled
 from tests.contract.services import test_waking as waking
-from tests.support.planting import Bug, Planted, assert_seen
+from tests.support.planting import Bug, Planted, assert_seen, on_a_stage
 from tests.support.stages import embedded_stage
 from tests.unit import test_breaker as breaking
 
@@ -39,15 +39,13 @@ def _in_a_batch(*, is_gone: bool) -> None:
 BUGS: Planted = {
     "what was pulled, taken for pushed": (
         Bug(Claimer, "_token", 'token += "" if claimant.is_called else PULLED', 'token += ""'),
-        lambda: in_flight.test_what_was_pulled_takes_no_place_whatever_becomes_of_who_pulled_it(
-            embedded_stage(), "removed"
+        on_a_stage(
+            in_flight.test_what_was_pulled_takes_no_place_whatever_becomes_of_who_pulled_it, "removed"
         ),
     ),
     "a look that begins with the same shard": (
         Bug(Sources, "in_turn", "bisect(shards, (behind or {}).get(numbers[0], -1))", "0"),
-        lambda: comebacks.test_the_shards_of_one_run_take_turns_however_many_others_are_empty(
-            embedded_stage(), 0
-        ),
+        on_a_stage(comebacks.test_the_shards_of_one_run_take_turns_however_many_others_are_empty, 0),
     ),
     "many expired messages, taken for the end": (
         Bug(Claims, "_from_source", "self.has_left_off |= claim.has_left_off", "pass"),
@@ -57,7 +55,7 @@ BUGS: Planted = {
     ),
     "a throttled shard in the way of others": (
         Bug(Claims, "_from_all", "len(self._refused) >= _FAULTS", "True"),
-        lambda: troubled.test_a_shard_that_cannot_be_read_stops_no_other_one_of_its_run(embedded_stage()),
+        on_a_stage(troubled.test_a_shard_that_cannot_be_read_stops_no_other_one_of_its_run),
     ),
     "a paused group that is served on": (
         Bug(
@@ -66,30 +64,24 @@ BUGS: Planted = {
             "if group.is_paused(self._context.clock.now_ms()) and not even_paused",
             "if not even_paused and False",
         ),
-        lambda: (
-            test_push_runs.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
-                embedded_stage()
-            )
+        on_a_stage(
+            test_push_runs.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins
         ),
     ),
     "an outcome that a pause takes away": (
         Bug(DispatchRun, "_settle", "self._find(even_paused=True)", "self._find()"),
-        lambda: (
-            test_push_runs.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins(
-                embedded_stage()
-            )
+        on_a_stage(
+            test_push_runs.test_what_is_under_way_when_its_group_is_paused_is_settled_and_nothing_else_begins
         ),
     ),
     "a bell that nobody hears": (
         Bug(Dispatcher, "_may_end", "run.report.finished and run.was_woken()", "False"),
-        lambda: test_push_runs.test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again(
-            embedded_stage()
-        ),
+        on_a_stage(test_push_runs.test_i10_who_is_rung_for_while_it_is_about_to_end_looks_again),
     ),
     "a delivery that failed, in the way of others": (
         Bug(Dispatcher, "deliver", "del self._running[task]", "pass"),
-        lambda: test_push_runs.test_i10_a_delivery_that_failed_stands_in_nobodys_way(
-            embedded_stage(), RuntimeError("a bug")
+        on_a_stage(
+            test_push_runs.test_i10_a_delivery_that_failed_stands_in_nobodys_way, RuntimeError("a bug")
         ),
     ),
     "a run out of time that nobody goes on with": (
@@ -99,27 +91,25 @@ BUGS: Planted = {
             "self._context.waker.start(replace(self.task, is_slow=self._is_slow))",
             "pass",
         ),
-        lambda: test_push_calls.test_i19_no_function_is_called_that_could_outlive_the_run(embedded_stage()),
+        on_a_stage(test_push_calls.test_i19_no_function_is_called_that_could_outlive_the_run),
     ),
     "an open circuit that one process knows of": (
         Bug(SubscriberHealth, "_learn", "_row(after) != _row(before) and", "False and"),
-        lambda: test_push_circuit.test_other_processes_hear_of_an_open_circuit(embedded_stage()),
+        on_a_stage(test_push_circuit.test_other_processes_hear_of_an_open_circuit),
     ),
     "a batch that nobody answered, cut at once": (
         Bug(run, "is_to_be_split", " and r.is_own_answer", ""),
-        lambda: (
-            test_push_calls.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once(
-                embedded_stage()
-            )
+        on_a_stage(
+            test_push_calls.test_a_batch_that_nobody_answered_is_not_cut_at_once_nor_does_a_last_attempt_come_at_once
         ),
     ),
     "a group that goes on where it is taken for paused": (
         Bug(Dispatcher, "_hear", "task.group, consistent=True", "task.group"),
-        lambda: waking.test_who_thinks_that_a_group_is_paused_hears_that_it_goes_on(embedded_stage()),
+        on_a_stage(waking.test_who_thinks_that_a_group_is_paused_hears_that_it_goes_on),
     ),
     "a seek that a delivery has not heard of": (
         Bug(Dispatcher, "_hear", "claimer.states.read(", "("),
-        lambda: waking.test_who_saw_a_cursor_at_the_end_hears_that_it_was_sought_back(embedded_stage()),
+        on_a_stage(waking.test_who_saw_a_cursor_at_the_end_hears_that_it_was_sought_back),
     ),
     "small claims beside others that had everything a moment ago": (
         Bug(Capacity, "is_to_look", "(is_old or sources.most - self._others < sources.few)", "is_old"),
@@ -140,8 +130,8 @@ BUGS: Planted = {
     ),
     "who filled the last slot but saw free ones, and comes to nobody": (
         Bug(Capacity, "read_other_runs", "2 * leases.slots >= part", "leases.slots >= part"),
-        lambda: in_flight.test_who_filled_the_last_slot_comes_to_whom_it_left_none_though_it_saw_free_ones(
-            embedded_stage()
+        on_a_stage(
+            in_flight.test_who_filled_the_last_slot_comes_to_whom_it_left_none_though_it_saw_free_ones
         ),
     ),
     "a drained shard that asks for slots all the same": (
@@ -177,9 +167,7 @@ BUGS: Planted = {
     ),
     "what callers pulled in the way of those that are called": (
         Bug(Claimant, "in_flight", " if not lease.is_pulled", ""),
-        lambda: in_flight.test_what_callers_pulled_from_a_shard_takes_no_place_there_either(
-            embedded_stage(), 8
-        ),
+        on_a_stage(in_flight.test_what_callers_pulled_from_a_shard_takes_no_place_there_either, 8),
     ),
     "counts of others that a clock set back keeps fresh": (
         Bug(
@@ -208,19 +196,17 @@ BUGS: Planted = {
             "max(self.attempt_seconds(sources, consumer), consumer.busy_seconds)",
             "self.attempt_seconds(sources, consumer)",
         ),
-        lambda: test_push_calls.test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended(
-            embedded_stage(), None, 910
+        on_a_stage(
+            test_push_calls.test_i4_a_function_whose_caller_died_is_left_alone_until_it_has_ended, None, 910
         ),
     ),
     "a function called again beside itself": (
         Bug(run, "decision_after", "max(due_ms, ended_ms)", "min(due_ms, ended_ms)"),
-        lambda: test_push_calls.test_i4_a_function_is_not_called_beside_itself(
-            embedded_stage(), "queue", None, 910
-        ),
+        on_a_stage(test_push_calls.test_i4_a_function_is_not_called_beside_itself, "queue", None, 910),
     ),
     "a function that outlives its run": (
         Bug(RunTime, "allows_attempt", "< seconds + MARGIN_SECONDS", "< MARGIN_SECONDS"),
-        lambda: test_push_calls.test_i19_no_function_is_called_that_could_outlive_the_run(embedded_stage()),
+        on_a_stage(test_push_calls.test_i19_no_function_is_called_that_could_outlive_the_run),
     ),
     "an unreadable body that fails its neighbours": (
         Bug(
@@ -233,24 +219,21 @@ BUGS: Planted = {
     ),
     "a settlement that was throttled, forgotten": (
         Bug(Settlements, "settle", "self._owed[receipt] = decisions[receipt]", "pass"),
-        lambda: troubled.test_a_settlement_that_is_refused_for_a_while_is_made_up_for(
-            embedded_stage(), "queue", 3
-        ),
+        on_a_stage(troubled.test_a_settlement_that_is_refused_for_a_while_is_made_up_for, "queue", 3),
     ),
     "a bound on what is under way that each shard has": (
         Bug(Claims, "_within_bounds", "if unsure <= 0:", "if unsure or True:"),
-        lambda: in_flight.test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows(
-            embedded_stage(), 3, 1, 1, "while it sends"
+        on_a_stage(
+            in_flight.test_deliveries_of_one_group_beside_one_another_keep_to_what_it_allows,
+            3,
+            1,
+            1,
+            "while it sends",
         ),
     ),
     "subscribers that get all of a shard": (
-        Bug(
-            Claims,
-            "_in_order",
-            "return (*consumers[start:], *consumers[:start])",
-            "return consumers[:1]",
-        ),
-        lambda: sharing.test_subscribers_get_equal_parts_of_what_one_shard_holds(embedded_stage(), 2, 60, 60),
+        Bug(Claims, "_in_order", "return (*consumers[start:], *consumers[:start])", "return consumers[:1]"),
+        on_a_stage(sharing.test_subscribers_get_equal_parts_of_what_one_shard_holds, 2, 60, 60),
     ),
     "a circuit that opens because of messages": (
         Bug(breaker, "after", "if is_own_answer and is_repeated and not half_open:", "if False:"),
@@ -258,10 +241,8 @@ BUGS: Planted = {
     ),
     "a circuit that opens although others succeed meanwhile": (
         Bug(breaker, "after", "if not half_open and health.succeeded_ms is not None and", "if False and"),
-        lambda: (
-            test_push_circuit.test_i17_requests_that_fail_together_after_others_have_succeeded_beside_them_do_not_open_it(
-                embedded_stage()
-            )
+        on_a_stage(
+            test_push_circuit.test_i17_requests_that_fail_together_after_others_have_succeeded_beside_them_do_not_open_it
         ),
     ),
     "an old request taken for a probe": (
@@ -279,13 +260,11 @@ BUGS: Planted = {
             "each.receipt.attempt_since_redrive(each.attempt) > 1",
             "each.attempt > 1",
         ),
-        lambda: test_push_circuit.test_what_was_redriven_counts_for_the_circuit_like_a_first_attempt(
-            embedded_stage()
-        ),
+        on_a_stage(test_push_circuit.test_what_was_redriven_counts_for_the_circuit_like_a_first_attempt),
     ),
     "a batch whose halves wait": (
         Bug(run, "is_to_be_split", "len(claimed_messages) > 1 and", "len(claimed_messages) > 999 and"),
-        lambda: test_push_calls.test_a_batch_with_one_bad_message_is_cut_at_once(embedded_stage(), 64, 17),
+        on_a_stage(test_push_calls.test_a_batch_with_one_bad_message_is_cut_at_once, 64, 17),
     ),
 }
 

@@ -28,8 +28,7 @@ from tests.contract.services import test_rate_limits as rate_limits
 from tests.contract.services import test_resending as resending
 from tests.contract.services import test_statuses as message_statuses
 from tests.infra import test_alarms as alarming
-from tests.support.planting import Bug, Planted, assert_seen
-from tests.support.stages import embedded_stage
+from tests.support.planting import Bug, Planted, assert_seen, on_a_stage
 from tests.unit import test_caches as caches
 from tests.unit import test_mover_troubles as mover_troubles
 from tests.unit import test_tokens as tokens
@@ -56,45 +55,43 @@ def _who_keeps_the_connection_is_told() -> None:
 BUGS: Planted = {
     "a repeat that looks for nothing": (
         Bug(ResendLookup, "before", "low is None and self._request.since_ms is None", "low is None"),
-        lambda: resending.test_a_repeat_finds_what_the_lost_answer_told(embedded_stage()),
+        on_a_stage(resending.test_a_repeat_finds_what_the_lost_answer_told),
     ),
     "a repeat that was long on its way looks too short a time back": (
         Bug(ResendLookup, "before", "- SLACK_MS", "- 1_000"),
-        lambda: resending.test_a_repeat_that_was_long_on_its_way_finds_it_too(embedded_stage(), 5_000),
+        on_a_stage(resending.test_a_repeat_that_was_long_on_its_way_finds_it_too, 5_000),
     ),
     "a dedup window that ends within its last second": (
         Bug(dedup, "window_end_ms", "max(accepted_ms, draft.due_ms or 0)", "accepted_ms // 1000 * 1000"),
-        lambda: producing.test_i3_the_window_outlives_the_acknowledgement_and_then_ends(embedded_stage()),
+        on_a_stage(producing.test_i3_the_window_outlives_the_acknowledgement_and_then_ends),
     ),
     "an extension that shortens the lease of others": (
         Bug(LeaseSettlement, "_extend", "lease.attempts().keys() <= offsets", "True"),
-        lambda: extending.test_of_messages_received_together_one_cannot_shorten_the_lease_of_the_others(
-            embedded_stage()
-        ),
+        on_a_stage(extending.test_of_messages_received_together_one_cannot_shorten_the_lease_of_the_others),
     ),
     "a repeat whose stored messages take the permits of the others": (
         Bug(Producer, "_limit", "if n not in stored", ""),
-        lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(embedded_stage(), False),
+        on_a_stage(rate_limits.test_what_a_repeat_has_stored_takes_no_permit, False),
     ),
     "a repeat whose delayed messages take the permits of the others": (
         Bug(Producer, "_stored_before", "if draft.dedup_id and", "if not draft.dedup_id and"),
-        lambda: rate_limits.test_what_a_repeat_has_stored_takes_no_permit(embedded_stage(), True),
+        on_a_stage(rate_limits.test_what_a_repeat_has_stored_takes_no_permit, True),
     ),
     "everybody's rows taken for its own": (
         Bug(Request, "wrote", "segment.request_id.startswith(self._prefix(key, segment.first))", "True"),
-        lambda: resending.test_a_repeat_of_what_never_arrived_stores_it(embedded_stage()),
+        on_a_stage(resending.test_a_repeat_of_what_never_arrived_stores_it),
     ),
     "a repeat that looks back for ever": (
         Bug(ResendLookup, "before", "rows >= MAX_LOOK_BACK_ROWS", "rows >= 4 * MAX_LOOK_BACK_ROWS"),
-        lambda: resending.test_where_too_much_was_stored_since_it_says_so(embedded_stage()),
+        on_a_stage(resending.test_where_too_much_was_stored_since_it_says_so),
     ),
     "a try under way that nobody heads off": (
         Bug(ResendLookup, "_close_hole", "next_segment.allocation is not Allocation.RESERVED", "True"),
-        lambda: resending.test_where_offsets_are_reserved_a_try_under_way_is_headed_off(embedded_stage()),
+        on_a_stage(resending.test_where_offsets_are_reserved_a_try_under_way_is_headed_off),
     ),
     "equal messages of a batch taken for one": (
         Bug(RowsFound, "messages_for", "by_likeness[like].popleft()", "by_likeness[like][0]"),
-        lambda: resending.test_equal_messages_of_one_batch_are_each_stored_once(embedded_stage()),
+        on_a_stage(resending.test_equal_messages_of_one_batch_are_each_stored_once),
     ),
     "an edited message that is stored again": (
         Bug(
@@ -103,15 +100,15 @@ BUGS: Planted = {
             "edits if was_changed else by_likeness",
             "deque() if was_changed else by_likeness",
         ),
-        lambda: resending.test_what_was_edited_meanwhile_is_still_the_message(embedded_stage()),
+        on_a_stage(resending.test_what_was_edited_meanwhile_is_still_the_message),
     ),
     "other content under the same name taken for the same": (
         Bug(resend, "_likeness", "{content_hash(replace(draft, body=body, shard=None))}", ""),
-        lambda: resending.test_other_content_under_the_same_name_is_another_message(embedded_stage()),
+        on_a_stage(resending.test_other_content_under_the_same_name_is_another_message),
     ),
     "a sender that goes to any shard": (
         Bug(Request, "shard", 'self.name.rpartition("-")[0] or self.name', "self.name"),
-        lambda: resending.test_one_sender_keeps_to_one_shard(embedded_stage()),
+        on_a_stage(resending.test_one_sender_keeps_to_one_shard),
     ),
     "a token with texts without end": (
         Bug(Tokens, "rotate", "len(former) > MAX_OVERLAPPING_SECRETS", "False"),
@@ -147,9 +144,7 @@ BUGS: Planted = {
     ),
     "dead letters of a group that is no more": (
         Bug(Admin, "_close", "self.records.forget(group.uid)", "pass"),
-        lambda: dead_letters.test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others(
-            embedded_stage()
-        ),
+        on_a_stage(dead_letters.test_the_dead_letters_of_a_deleted_group_go_with_it_and_no_others),
     ),
     "a transaction's delay that waits for its body": (
         Bug(Transactor, "prepare", "delay_from_commit, now_ms", "delay_from_commit, self.clock.now_ms()"),
@@ -172,8 +167,8 @@ BUGS: Planted = {
             "if state is OffsetState.RUNNING:",
             "if state is OffsetState.RUNNING and record is None:",
         ),
-        lambda: message_statuses.test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way(
-            embedded_stage()
+        on_a_stage(
+            message_statuses.test_of_two_deliveries_after_a_seek_the_newer_is_shown_while_it_is_under_way
         ),
     ),
     "an alarm for failures that cannot come": (

@@ -46,22 +46,6 @@ def test_an_edited_message_is_delivered_as_it_was_edited_and_only_it(stage: Stag
     assert [d.message.id for d in messages] == [p.id for p in results]
 
 
-def test_what_is_cancelled_is_passed_over_and_can_be_seen(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    results = desk.produce(*make.drafts(3))
-    cancel(desk, results[1])
-    cancel(desk, results[1])
-    message = message_of(desk, results[1])
-    assert (message.draft.cancelled, message.draft.body) == (True, b'{"n":1}')
-    assert desk.deps.statuses.of_topic(desk.topic).deliveries(message)[group.name].status == "CANCELLED"
-    assert desk.drain(group) == [0, 2]
-    cancel(desk, results[1])
-    assert desk.deps.statuses.of_topic(desk.topic).deliveries(message)[group.name].status == "CANCELLED"
-    assert desk.cursor(group).next == 3
-    assert [e.event for e in desk.trace(message.id)] == ["accepted", "cancelled"]
-
-
 def claim_and_settle(desk: Desk, group: Group, how: str) -> None:
     deliveries = desk.receive(group)
     if how == "acked":

@@ -174,6 +174,9 @@ def climb(stage: Stage, retry: Retry, waits: tuple[int, ...], mode: str) -> None
     assert desk.subscribers.numbers() == {result.id: list(range(1, retry.max_attempts + 1))}
     ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
     assert (letter.message.id, letter.attempts) == (result.id, retry.max_attempts)
+    assert (letter.reason, letter.last_error) == ("ATTEMPTS_EXHAUSTED", "HTTP 500")
+    status = desk.deps.surveyor.exact_group(desk.topic, group)
+    assert (status.backlog, status.retrying, status.dead) == (0, 0, 1)
     desk.pass_time(60)
     assert len(desk.subscribers.calls) == retry.max_attempts
 

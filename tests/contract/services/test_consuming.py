@@ -221,15 +221,6 @@ def test_a_consumer_that_returns_catches_up_or_skips(stage: Stage, offline: str,
     assert desk.drain(group, consumer=ann) == expected
 
 
-def test_a_filter_settles_what_it_holds_back(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group, everything = desk.group(tags=("paid", "refunded")), desk.group("all")
-    desk.produce(*(make.draft(tag=tag) for tag in ("paid", "new", None, "refunded", "new")))
-    assert desk.drain(group) == [0, 3]
-    assert desk.drain(everything) == [0, 1, 2, 3, 4]
-    assert desk.deps.surveyor.exact_group(desk.topic, group).backlog == 0
-
-
 @pytest.mark.parametrize("mode", ["queue", "serial"])
 @pytest.mark.parametrize("wait_ms", [0, SECOND_MS, 60 * SECOND_MS])
 def test_a_new_filter_is_not_for_what_was_tried_before(stage: Stage, mode: str, wait_ms: int) -> None:
@@ -284,14 +275,6 @@ def test_a_claim_takes_no_more_than_its_cursor_has_room_for(stage: Stage) -> Non
     assert cursor_size.most_bytes(desk.cursor(group)) <= MAX_CURSOR_BYTES
     assert set(desk.ack(group, messages)) == {None}
     assert sorted([*offsets(messages), *desk.drain(group, 600)]) == [*range(600)]
-
-
-def test_a_receipt_twice_in_one_call_settles_once(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    desk.produce(make.draft())
-    (claimed_message,) = desk.receive(group)
-    assert desk.ack(group, [claimed_message, claimed_message]) == [None, ALREADY]
 
 
 def test_a_full_cursor_is_backpressure_and_ends_when_something_is_settled(stage: Stage) -> None:

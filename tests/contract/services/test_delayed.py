@@ -133,22 +133,6 @@ def test_its_expiry_counts_from_when_it_is_due_whenever_that_is(stage: Stage, du
     assert claimed_message.message.draft.expires_ms == due_ms + 30 * SECOND_MS
 
 
-def test_what_is_cancelled_is_never_delivered_and_can_be_seen(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    group = desk.group()
-    (result,) = desk.produce(later(desk, 5, "x"))
-    message = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(message, DelayedMessage)
-    desk.deps.delayed.cancel(desk.topic, message)
-    stage.clock.advance(10 * SECOND_MS)
-    assert move(desk) == 0
-    assert desk.receive(group) == []
-    again = desk.deps.lookup.find(desk.topic, result.id)
-    assert isinstance(again, DelayedMessage)
-    assert again.cancelled
-    desk.deps.delayed.cancel(desk.topic, again)
-
-
 def test_i3_fifty_racing_twins_of_a_job_are_one_job(stage: Stage) -> None:
     desk = Desk.at(stage)
     group = desk.group()

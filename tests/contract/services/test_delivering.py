@@ -12,24 +12,6 @@ from tests.support.push import EXACT, PushDesk, fails
 from tests.support.stages import Stage
 
 
-def test_i14_a_failed_message_climbs_its_ladder_to_the_second_and_is_then_a_dead_letter(stage: Stage) -> None:
-    desk = PushDesk.at(stage, retry=EXACT)
-    group = desk.group()
-    desk.subscriber(group, "one", behaviour=fails(9))
-    (result,) = desk.produce(make.draft({"n": 1}, tag="paid"))
-    start_ms = stage.clock.now_ms()
-    desk.push()
-    desk.pass_time(120)
-    times = [(c.at_ms - start_ms) // SECOND_MS for c in desk.subscribers.calls]
-    assert times == [0, 10, 40, 100]
-    assert desk.subscribers.numbers() == {result.id: [1, 2, 3, 4]}
-    ((_, letter),) = desk.deps.adapters.records.dead(desk.topic, group, None, 10)
-    assert (letter.reason, letter.attempts, letter.last_error) == ("ATTEMPTS_EXHAUSTED", 4, "HTTP 500")
-    assert letter.message.draft.body == b'{"n":1}'
-    status = desk.deps.surveyor.exact_group(desk.topic, group)
-    assert (status.backlog, status.retrying, status.dead) == (0, 0, 1)
-
-
 def test_a_failing_message_does_not_hold_up_the_others(stage: Stage) -> None:
     desk = PushDesk.at(stage, retry=EXACT)
     group = desk.group()

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chalicelib.domain.breaker import Health
-from chalicelib.domain.errors import HeadraceError, NotFound, Unavailable
+from chalicelib.domain.errors import NotFound, Unavailable
 from chalicelib.domain.signing import Secret
 from chalicelib.domain.times import DAY_MS, HOUR_MS, SECOND_MS
 from chalicelib.domain.topic import Consumer, ConsumerKind, ConsumerState, Group
@@ -51,14 +51,6 @@ def stored(desk: Desk, group: Group, name: str = "w") -> Consumer:
 
 def present(desk: Desk, group: Group) -> bytes:
     return bytes.fromhex(stored(desk, group).secrets[0].hex)
-
-
-@pytest.mark.parametrize("contact", [PULLS, FUNCTION])
-def test_what_is_not_signed_gets_no_secret(desk: Desk, group: Group, contact: Contact) -> None:
-    assert register(desk, group, contact).secret is None
-    assert stored(desk, group).secrets == ()
-    with pytest.raises(HeadraceError, match="NO_SECRET"):
-        desk.deps.registry.rotate_secret(desk.topic, group, stored(desk, group))
 
 
 def test_no_secret_is_given_out_that_is_not_stored(desk: Desk, group: Group) -> None:

@@ -11,10 +11,10 @@ import pytest
 from chalicelib.domain.errors import Conflict
 from chalicelib.domain.limits import REPLAY_LIFE
 from chalicelib.domain.message import Draft
-from chalicelib.domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay, ReplayState
+from chalicelib.domain.replay import REPLAY_HEADER, REPLAY_OF_HEADER, Replay
 from chalicelib.domain.times import DAY_MS, MINUTE_MS
 from chalicelib.services.core.counters import ACCEPTED
-from chalicelib.services.manage.replays import Archived, Progress
+from chalicelib.services.manage.replays import Archived
 from tests.support import factories as make
 from tests.support.desk import Desk, require_stored
 from tests.support.stages import Stage
@@ -84,26 +84,6 @@ def test_what_is_for_one_group_others_pass_over(stage: Stage, mode: str) -> None
         bodies += [delivery.message.draft.body for delivery in some]
     assert bodies == [b"0", b"1", b'"for all"']
     assert [d.message.draft.body for d in desk.receive(other, consumer=consumers[1])] == [b'"for all"']
-
-
-def test_a_replay_that_is_done_stays_so(stage: Stage) -> None:
-    desk = Desk.at(stage)
-    replays, replay = desk.deps.replays, made(desk)
-    end = Progress(ReplayState.DONE, 2, 2)
-    replays.tell(replay, end)
-    over = replays.find(replay.id)
-    assert (over.state, over.matched, over.sent) == (ReplayState.DONE, 2, 2)
-    assert replays.tell(over, end) == over
-    for again in (
-        Progress(ReplayState.RUNNING),
-        Progress(ReplayState.FAILED, 2, 2),
-        Progress(ReplayState.DONE, 3),
-    ):
-        with pytest.raises(Conflict):
-            replays.tell(over, again)
-    with pytest.raises(Conflict):
-        replays.send(over, archived(1))
-    assert drafts(desk) == []
 
 
 def test_a_replay_puts_nothing_into_a_namesake_of_its_topic(stage: Stage) -> None:

@@ -65,6 +65,8 @@ def test_a_cancelled_message_reaches_nobody_and_is_shown_as_cancelled(api: Clien
     assert [message["id"] for message in messages_found] == [messages[1]["id"]]
     statuses = {m["body"]: m["status"] for m in api.get(f"{topic.path}/messages").expect(200)["items"]}
     assert statuses == {0: "RUNNING", 1: "CANCELLED", 2: "RUNNING"}
+    events = api.get(f"{place(topic, messages[1])}/trace").expect(200)["events"]
+    assert [event["event"] for event in events] == ["accepted", "cancelled"]
 
 
 def test_the_time_of_a_message_is_refused_for_the_reason_that_counts(
@@ -104,6 +106,9 @@ def test_what_waits_for_its_next_attempt_can_be_tried_now_and_is_tried_once(
     message = topic.produce("x")
     group.nack(*group.receive(), delay_seconds=3600, reason="later")
     assert group.receive() == []
+    waiting = group.status_of(message["id"])
+    assert (waiting["status"], waiting["last_error"]) == ("RETRYING", "later")
+    assert waiting["next_attempt_at"] > message["accepted_at"]
     answer = retry_now(group, message["id"]).expect(200)
     assert answer.items() >= {"id": message["id"], "group": "g", "status": "RETRYING", "attempts": 1}.items()
     retry_now(group, message["id"]).expect(200)

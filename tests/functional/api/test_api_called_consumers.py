@@ -23,7 +23,7 @@ ARN = "arn:aws:lambda:eu-west-1:123456789012:function:f"
 
 @dataclass
 class World:
-    """ports.Sender to a world in which owners agree or do not, and one target may not be called."""
+    """ports.Sender to a world in which owners agree or do not."""
 
     agrees: bool = True
     greeted: list[str] = field(default_factory=list)
@@ -32,7 +32,7 @@ class World:
         raise AssertionError("nothing is sent by registering")
 
     def refusal(self, kind: str, target: str) -> str | None:
-        return "must begin with https://" if target == "http://10.0.0.1/" else None
+        return None
 
     def ask(self, transaction: Transaction, secrets: Sequence[bytes], seconds: float) -> CheckAnswer:
         raise AssertionError("nobody is asked by registering")
@@ -123,14 +123,7 @@ def test_a_consumer_may_become_one_that_pulls(group: Group) -> None:
     consumer = put(group).expect(200)
     assert consumer["kind"] == "pull"
     assert consumer.keys().isdisjoint({"url", "secret", "breaker"})
-
-
-def test_a_target_that_may_not_be_called_is_refused_and_not_repeated(group: Group, world: World) -> None:
-    reply = put(group, url="http://10.0.0.1/")
-    assert reply.refused(422, "TARGET_REFUSED")["detail"] == "This url must begin with https://."
-    assert "10.0.0.1" not in reply.raw.decode()
-    group.api.get(f"{group.path}/consumers/c").refused(404, "CONSUMER_NOT_FOUND")
-    assert world.greeted == []
+    group.api.post(f"{group.path}/consumers/c/rotate-secret").refused(422, "NO_SECRET")
 
 
 @pytest.mark.parametrize(

@@ -21,21 +21,6 @@ def test_queue_messages_are_settled_in_any_order(api: Client) -> None:
     assert topic.counts()["backlog"] == 0
 
 
-def test_a_serial_group_goes_one_by_one_for_each_key_and_keys_pass_each_other(api: Client) -> None:
-    topic = api.topic(mode="serial")
-    group = topic.group()
-    for n in range(9):
-        topic.produce(n, ordering_key=f"k{n % 3}")
-    first = group.receive()
-    assert [m["body"] for m in first] == [0, 1, 2]
-    assert group.receive() == []
-    group.ack(first[1])
-    second = group.receive()
-    assert [m["body"] for m in second] == [4]
-    group.ack(first[0], first[2], second[0])
-    assert sorted(group.bodies()) == [3, 5, 7]
-
-
 def test_a_run_takes_the_messages_of_one_key_in_few_calls(api: Client) -> None:
     topic = api.topic(mode="serial")
     group, queue = topic.group(), topic.group("q", mode="queue")
@@ -68,18 +53,6 @@ def test_key_concurrency_is_for_queues_and_says_that_keys_wait(api: Client) -> N
     assert len(group.receive(50)) == 1
     assert api.post(f"{group.path}/receive").expect(200)["because"] == "keys_wait"
     assert api.get(group.path).expect(200)["limited_by"] == ["keys"]
-
-
-def test_a_broadcast_gives_everything_to_each_consumer_from_its_registration_on(api: Client) -> None:
-    topic = api.topic(mode="broadcast")
-    group = topic.group()
-    topic.produce("before")
-    group.register("a")
-    topic.produce("for a")
-    group.register("b")
-    topic.produce("for both")
-    assert sorted(group.bodies(consumer="a")) == ["for a", "for both"]
-    assert group.bodies(consumer="b") == ["for both"]
 
 
 def test_a_broadcast_needs_a_registered_consumer(api: Client) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.background import Background
 from tests.support.http import Client, ShiftingClock
 
 
@@ -174,28 +173,6 @@ def test_a_refused_receipt_is_a_problem_in_its_place(api: Client) -> None:
     [result] = answer["results"]
     assert result.keys() == {"receipt", "error"}
     assert (result["error"]["status"], result["error"]["code"]) == (400, "RECEIPT_INVALID")
-
-
-def test_a_message_given_back_comes_again_at_once_or_after_its_delay(
-    api: Client, clock: ShiftingClock, background: Background
-) -> None:
-    topic = api.topic()
-    group = topic.group()
-    message = topic.produce("x")
-    group.nack(*group.receive())
-    [second] = group.receive()
-    assert second["attempt"] == 2
-    group.nack(second, delay_seconds=60, reason="database is down")
-    assert group.receive() == []
-    status = group.status_of(message["id"])
-    assert (status["status"], status["attempts"], status["last_error"]) == ("RETRYING", 2, "database is down")
-    assert status["next_attempt_at"] > message["accepted_at"]
-    clock.advance(59)
-    background.move()
-    assert group.receive() == []
-    clock.advance(2)
-    background.move()
-    assert [m["attempt"] for m in group.receive()] == [3]
 
 
 @pytest.mark.parametrize("mode", ["queue", "serial", "broadcast"])

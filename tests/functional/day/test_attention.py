@@ -238,10 +238,21 @@ SHOWN: dict[Kind, tuple[str, str]] = {
 """What the overview says of each state, and the button that it offers."""
 
 
+def stopped(stage: Stage, place: str) -> list[str]:
+    """Why consumers of a group are stopped, as it shows them and the stats of its topic count them."""
+    topic = Topic(stage.world.api, place.partition("/")[0])
+    consumers = stage.world.api.get(f"{topic.path}/groups/g").expect(200)["stopped_consumers"]
+    assert all(each["consumer"] == "c" and each["why"] for each in consumers)
+    assert topic.counts()["stopped_consumers"] == len(consumers)
+    return [each["state"] for each in consumers]
+
+
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_state_is_found_shown_and_reported_until_a_person_has_acted(stage: Stage, kind: Kind) -> None:
     place, fix = SCENES[kind](stage)
     stage.minutes(2)
+    is_consumer = place.endswith("/c")
+    assert not is_consumer or stopped(stage, place) == [kind]
     (state,) = stage.attention()
     rule, names = RULES[kind], [state["topic"], state["group"], state["consumer"]]
     assert (state["kind"], state["what"], state["to_do"]) == (kind, rule.what, rule.to_do)
@@ -264,28 +275,10 @@ def test_a_state_is_found_shown_and_reported_until_a_person_has_acted(stage: Sta
     assert "需要人工处理" in chinese
     assert sentence not in chinese
     fix()
+    assert not is_consumer or stopped(stage, place) == []
     stage.minutes(2)
     assert stage.attention() == []
     assert "A person must act." not in browser.get("/console/").text
-
-
-@pytest.mark.parametrize("kind", [Kind.DISABLED, Kind.PENDING, Kind.CIRCUIT_OPEN])
-def test_a_stopped_consumer_is_in_its_group_and_counted_in_the_topics_stats(stage: Stage, kind: Kind) -> None:
-    place, fix = SCENES[kind](stage)
-    topic = Topic(stage.world.api, place.partition("/")[0])
-    (stopped,) = stage.world.api.get(f"{topic.path}/groups/g").expect(200)["stopped_consumers"]
-    assert (stopped["consumer"], stopped["state"]) == ("c", kind)
-    assert stopped["why"]
-    assert topic.counts()["stopped_consumers"] == 1
-    fix()
-    assert stage.world.api.get(f"{topic.path}/groups/g").expect(200)["stopped_consumers"] == []
-    assert stage.world.api.get(topic.path).expect(200)["stats"]["groups"]["g"]["stopped_consumers"] == 0
-
-
-def test_the_audit_trail_says_once_that_the_service_disabled_a_consumer(stage: Stage) -> None:
-    place, _ = disabled(stage)
-    (entry,) = stage.world.api.get("/v1/audit?token=service").expect(200)["items"]
-    assert (entry["object"], entry["result"]) == (f"consumer {place}", "DISABLED")
 
 
 def test_a_report_comes_when_a_state_begins_and_every_30_minutes_while_there_is_one(stage: Stage) -> None:
@@ -367,6 +360,8 @@ def test_an_event_is_sent_once_when_a_state_begins(stage: Stage) -> None:
     alerts = stage.world.api.topic()
     stage.world.api.put("/v1/events", {"topic": alerts.name}).expect(200)
     place, _ = disabled(stage)
+    (entry,) = stage.world.api.get("/v1/audit?token=service").expect(200)["items"]
+    assert (entry["object"], entry["result"]) == (f"consumer {place}", "DISABLED")
     stage.minutes(3)
     stage.world.call("mover")
     [event] = stage.world.api.get(f"{alerts.path}/messages").expect(200)["items"]

@@ -27,7 +27,6 @@ from chalicelib.ports.world import Sender as SenderPort
 from tests.functional.delivery.receivers import (
     Receiver,
     Request,
-    answering,
     hangs,
     http_receiver,
     raw_receiver,
@@ -135,23 +134,6 @@ def test_a_batch_is_one_request_and_one_outcome_for_each_message(
 
 
 # What an answer means
-
-
-@pytest.mark.parametrize(
-    ("status", "verdict"),
-    [
-        (200, Verdict.DONE), (201, Verdict.DONE), (204, Verdict.DONE), (299, Verdict.DONE),
-        (300, Verdict.FAILED), (301, Verdict.FAILED), (302, Verdict.FAILED), (304, Verdict.FAILED),
-        (307, Verdict.FAILED), (400, Verdict.FAILED), (401, Verdict.FAILED), (404, Verdict.FAILED),
-        (410, Verdict.GONE), (429, Verdict.FAILED), (488, Verdict.FAILED), (489, Verdict.REFUSED),
-        (490, Verdict.FAILED), (500, Verdict.FAILED), (503, Verdict.FAILED), (599, Verdict.FAILED),
-        (999, Verdict.FAILED),
-    ],
-)  # fmt: skip
-def test_each_status_has_its_meaning(sender: SenderPort, status: int, verdict: Verdict) -> None:
-    with raw_receiver(answering(b"HTTP/1.1 %d x\r\nContent-Length: 0\r\n\r\n" % status)) as receiver:
-        outcome = send(sender, receiver.url)
-    assert (outcome.verdict, outcome.status, outcome.detail) == (verdict, status, f"HTTP {status}")
 
 
 def test_the_status_that_means_never_again_is_a_setting(egress: Egress, receiver: Receiver) -> None:

@@ -97,7 +97,10 @@ def consumer(kind: ConsumerKind = ConsumerKind.URL, target: str = URL, **setting
     ("status", "verdict", "is_own_answer"),
     [
         *((status, Verdict.DONE, True) for status in (200, 204, 299)),
-        *((status, Verdict.FAILED, True) for status in (199, 300, 302, 400, 404, 499, 500, 501)),
+        *(
+            (status, Verdict.FAILED, True)
+            for status in (199, 300, 302, 400, 404, 488, 490, 499, 500, 501, 599, 999)
+        ),
         (410, Verdict.GONE, True),
         (489, Verdict.REFUSED, True),
         *((status, Verdict.FAILED, False) for status in (429, 502, 503, 504)),
@@ -108,6 +111,7 @@ def test_a_status_says_what_becomes_of_the_message_and_whose_it_is(
 ) -> None:
     result = sender._judge(consumer(), Reply(status, {"retry-after": "7"}, b"", 3))
     assert (result.verdict, result.is_own_answer, result.status) == (verdict, is_own_answer, status)
+    assert result.detail == f"HTTP {status}"
     assert result.retry_after_ms == (7_000 if status in (429, 503) else None)
 
 
@@ -156,14 +160,6 @@ def test_a_functions_answer_says_the_same(
     assert [(r.verdict, r.busy_ms, r.is_own_answer) for r in results] == [
         (verdict, busy_ms, is_own_answer)
     ] * 2
-
-
-def test_of_a_batch_those_have_failed_that_the_function_names(sender: Sender, functions: Told) -> None:
-    of = push_batch(make.draft(1), make.draft(2))
-    bad = of.attempts[1].message.id
-    functions.answer = json.dumps({"batchItemFailures": [{"itemIdentifier": bad}]}).encode()
-    results = sender.send(consumer(ConsumerKind.FUNCTION, "mail"), of, 5)
-    assert [r.verdict for r in results] == [Verdict.DONE, Verdict.FAILED]
 
 
 @pytest.mark.parametrize("payload", ["binary", "structured", "batch"])
