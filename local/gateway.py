@@ -100,14 +100,16 @@ class Gateway:
     The handler runs in the caller's thread, so one that takes longer than INTEGRATION_SECONDS is answered with
     504 when it is done, not before; like on AWS, what it did stays done.
 
-    `now_ms` is the service's clock: events say by it when their request came; None: they don't say it. `throttle`
-    bounds the calls that need no token; None: nothing does.
+    `now_ms` is the service's clock: events say by it when their request came; None: they don't say it. `prefix` is
+    the stage's, as `/prod`: paths begin with it, as they do at API Gateway's own address. `throttle` bounds the calls
+    that need no token; None: nothing does.
     """
 
     app: Chalice
     _: KW_ONLY
     clock: Callable[[], float] = time.monotonic
     now_ms: Callable[[], int] | None = None
+    prefix: str = ""
     throttle: Throttle | None = None
 
     def __post_init__(self) -> None:
@@ -143,7 +145,9 @@ class Gateway:
         if body is not None and len(body) > MAX_REQUEST_BYTES:
             raise body_too_large()
         received_ms = self.now_ms() if self.now_ms else None
-        path, _, query = path.partition("?")
+        if not path.startswith(self.prefix):
+            raise _not_found()
+        path, _, query = path.removeprefix(self.prefix).partition("?")
         route, params = self._match(path)
         entries = self.app.routes[route]
         if method not in entries:
@@ -161,7 +165,7 @@ class Gateway:
             "requestContext": {
                 "httpMethod": method,
                 "resourcePath": route,
-                "path": path,
+                "path": self.prefix + path,
                 "identity": {"sourceIp": "127.0.0.1"},
                 "requestId": context.aws_request_id,
                 "requestTimeEpoch": received_ms,
