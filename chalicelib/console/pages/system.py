@@ -53,7 +53,7 @@ class Price(NamedTuple):
 
 ACCEPTED = Price(0.08, 1, 0.09, 4.53)
 SETTLED = Price(0.03, 3, 0.05, 9.90)
-RETRIED = Price(6.16, 15, 4.3, 14.1)
+RETRIED = Price(6.16, 15, 4.3, 13.84)
 
 
 class Today(NamedTuple):
