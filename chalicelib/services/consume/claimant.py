@@ -121,7 +121,8 @@ class Claimant:
             return _UNLIMITED
         leases = (lease for lease in cursor.leases.values() if not lease.is_pulled)
         taken = sum(s.count for lease in leases for s in lease.spans if s.unit == HEAVY)
-        return max(1, self.group.max_in_flight * share // 100) - taken
+        most = self.group.max_in_flight - self.guaranteed * len(self.topic.shard_numbers)
+        return max(1, most * share // 100) - taken
 
     @property
     def claimants(self) -> int:
