@@ -122,10 +122,9 @@ def test_missed_times_are_told_once(api: Client, background: Background) -> None
     background.clock.advance(500)
     for _ in range(7):
         background.move()
-    [message] = group.receive()
-    assert (message["headers"]["ce-type"], message["headers"]["ce-subject"]) == (
-        *("headrace.schedule.missed", "late"),
-    )
+    events_of = [message["headers"] for message in group.receive(100)]  # also of others' schedules
+    [headers] = [each for each in events_of if each["ce-subject"] == "late"]
+    assert headers["ce-type"] == "headrace.schedule.missed"
     api.delete("/v1/events").expect(204)
     api.delete("/v1/schedules/late").expect(204)
 
@@ -163,11 +162,13 @@ def test_firings_over_the_rate_of_their_topic_wait_unwritten(api: Client, backgr
     for n in range(7):
         put(topic, f"r{n}", every_seconds=86_400, **{"from": begin}).expect(201)
     background.clock.advance(5)
-    background.move()
-    assert topic.accepted == 2
-    with background.deps.adapters.units() as units:
-        background.deps.mover.run_once()
-    assert (topic.accepted, units.writes) == (2, 0)
+    with background.clock.stopped():
+        for _ in range(9):  # other tests' schedules catch up
+            background.move()
+        assert topic.accepted == 2
+        with background.deps.adapters.units() as units:
+            background.deps.mover.run_once()
+        assert (topic.accepted, units.writes) == (2, 0)
     assert max(sent_each_second(background, [topic], 6, posts=9)) <= 4, "and producers leave them their turn"
     for n in range(7):
         [last] = schedule(topic, f"r{n}")["last"]
